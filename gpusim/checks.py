@@ -1,0 +1,35 @@
+"""Conservation: what enters a level leaves it. Run with `--check`, and in the tests."""
+
+from __future__ import annotations
+
+from gpusim.counters import C
+from gpusim.memory.state import SECTOR_BYTES, MemorySystem
+from gpusim.result import KernelResult
+from traces.launch import KernelLaunch, Plan
+
+
+class ConservationError(AssertionError):
+    """A level's books do not balance: a bug in the simulator."""
+
+
+def check_kernel(kernel: KernelResult, plan: Plan, launch: KernelLaunch, memory: MemorySystem) -> None:
+    """Verify one kernel's counters, per tensor.
+
+    Raises:
+        ConservationError: names the kernel, the tensor, the law and both sides.
+    """
+    for tensor in plan.tensors:
+        n = {c: int(kernel.counts[tensor.index, c]) for c in C}
+        _equal(kernel.name, tensor.name, "hits + misses = reads + writes", n[C.L2_HIT] + n[C.L2_MISS], n[C.L2_READ] + n[C.L2_WRITE])
+        _equal(kernel.name, tensor.name, "writes into L2 = writes out of SMs", n[C.L2_WRITE], n[C.SM_WRITE])
+        _equal(kernel.name, tensor.name, "misses = far hits + DRAM reads", n[C.L2_MISS], n[C.FAR_HIT] + n[C.DRAM_READ])
+        if n[C.L2_READ] > n[C.SM_READ]:
+            raise ConservationError(f"{kernel.name}, {tensor.name}: L2 reads exceed what SMs received")
+    held = sum(memory.dirty_bytes().values()) // SECTOR_BYTES
+    booked = int(memory.values["dirty_sectors"].sum())
+    _equal(kernel.name, "all", "dirty sectors in the tags = dirty sectors booked", held, booked)
+
+
+def _equal(kernel: str, tensor: str, law: str, left: int, right: int) -> None:
+    if left != right:
+        raise ConservationError(f"{kernel}, {tensor}: {law} fails: {left} against {right} sectors")

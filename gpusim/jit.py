@@ -1,0 +1,49 @@
+"""Numba's `njit` with an on-disk cache that notices every change of the compiled sources.
+
+Numba checks only the file of the function itself, not of the functions it calls; so the cache lives in a folder named
+after a hash of all compiled modules, and a stale one is simply never looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+COMPILED_PACKAGES = ("memory", "sm")
+
+
+@cache
+def cache_folder() -> Path:
+    """Where compiled functions are kept: `$GPUSIM_CACHE`, else `~/.cache/gpusim`, else a temporary folder."""
+    package = Path(__file__).parent
+    digest = hashlib.sha256(numba.__version__.encode())
+    for name in COMPILED_PACKAGES:
+        for source in sorted((package / name).rglob("*.py")):
+            digest.update(source.read_bytes())
+    base = os.environ.get("GPUSIM_CACHE") or os.path.join(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpusim")
+    folder = Path(base) / f"numba-{digest.hexdigest()[:16]}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = Path(tempfile.gettempdir()) / folder.name
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def njit(function: F) -> F:
+    """Compile `function` on first use and keep the result on disk."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(cache_folder())
+    try:
+        compiled: F = numba.njit(cache=True)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+    return compiled

@@ -1,0 +1,199 @@
+"""The machine: SimPy processes for the kernel stream, the CTA scheduler and the SMs.
+
+SimPy carries the order of SM turns; everything per line or sector is compiled (`gpusim.sm.core`, `gpusim.memory`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+import simpy
+
+from gpusim.checks import check_kernel
+from gpusim.counters import LEVELS, C
+from gpusim.errors import UserError
+from gpusim.memory.state import ACTIVITIES, MemorySystem
+from gpusim.result import KernelResult, Result, Timeline
+from gpusim.sm import opcodes as oc
+from gpusim.sm.core import step
+from gpusim.sm.occupancy import ctas_per_sm
+from gpusim.sm.program import ProgramTable
+from gpusim.sm.state import SmArray
+from gpusim.spec import GpuSpec
+from traces.launch import KernelLaunch, Plan
+
+L2_STARTS = ("cold", "warm", "flush")
+"""cold: the L2 starts empty. warm: the same launches ran once before. flush: it is emptied before every kernel."""
+
+Progress = Callable[[float], None]
+"""Called now and then with the share of CTAs that have ended, 0 to 1."""
+
+
+def simulate(plan: Plan, gpu: GpuSpec, l2: str = "cold", check: bool = False, progress: Progress | None = None) -> Result:
+    """Replay a plan's launches on a GPU, one kernel after another.
+
+    Args:
+        plan: from an algorithm's `plan(problem, schedule)` or a trace file.
+        gpu: the machine.
+        l2: what the L2 holds at the start, one of `L2_STARTS`.
+        check: verify conservation of bytes at every level after each kernel.
+        progress: called with the share of the work that is done.
+
+    Raises:
+        UserError: a kernel does not fit the GPU, or `l2` is unknown.
+        gpusim.checks.ConservationError: with `check`, when a level's books do not balance.
+    """
+    if l2 not in L2_STARTS:
+        raise UserError(f"l2 {l2!r} is not one of {', '.join(L2_STARTS)}")
+    for launch in plan.launches:
+        ctas_per_sm(gpu, launch.resources, launch.name)
+    started = time.perf_counter()
+    memory = MemorySystem(gpu, plan.tensors)
+    rounds = 2 if l2 == "warm" else 1
+    total = rounds * sum(launch.ctas for launch in plan.launches)
+    done = 0
+
+    def ended(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress:
+            progress(done / total)
+
+    kernels: list[KernelResult] = []
+    for number in range(rounds):
+        memory.start_timeline()
+        kernels, now = [], 0.0
+        for launch in plan.launches:
+            if l2 == "flush":
+                memory.flush()
+            kernel = _Kernel(gpu, memory, launch, ended)
+            kernels.append(kernel.run(now))
+            now += kernels[-1].cycles
+            if check and number == rounds - 1:
+                check_kernel(kernels[-1], plan, launch, memory)
+    return Result(gpu, plan, l2, tuple(kernels), _timeline(memory), time.perf_counter() - started)
+
+
+class _Kernel:
+    """One kernel launch on the machine."""
+
+    def __init__(self, gpu: GpuSpec, memory: MemorySystem, launch: KernelLaunch, ended: Callable[[int], None]) -> None:
+        self._gpu, self._memory, self._launch, self._ended = gpu, memory, launch, ended
+        self._programs = ProgramTable(gpu)
+        self._tensor_rows: list[list[int]] = []
+        self._next = 0
+        self._occupancy = ctas_per_sm(gpu, launch.resources, launch.name)
+        first = self._items(0)
+        self._sms = SmArray(gpu.sm.count, self._occupancy, len(self._programs.ranges[first[0][0]]))
+
+    def run(self, start: float) -> KernelResult:
+        """Simulate from cycle `start` to the kernel's end."""
+        gpu, memory = self._gpu, self._memory
+        memory.reset_counters()
+        env = simpy.Environment(initial_time=start)
+        begin = start + gpu.sm.kernel_overhead_cycles
+        slots_by_sm = self._place_first(begin)
+        processes = [env.process(self._sm(env, sm, at)) for sm, at in slots_by_sm.items()]
+        env.run(simpy.AllOf(env, processes))
+        sms = self._sms.values
+        end = max(begin, float(sms["end_time"].max()))
+        return self._result(start, end - start)
+
+    def _result(self, start: float, cycles: float) -> KernelResult:
+        gpu, launch = self._gpu, self._launch
+        flops, shared_read, shared_write = (int(x) for x in self._sms.values["totals"])
+        counts = self._memory.values["counters"].copy()
+        landed = int(counts[:, C.SHARED_WRITE].sum())
+        dtype = self._memory.tensors[0].dtype.name
+        peak = gpu.tensor_flops_per_clk(dtype) or 2 * gpu.sm.fp32_lanes
+        return KernelResult(
+            name=launch.name,
+            ctas=launch.ctas,
+            ctas_per_sm=self._occupancy,
+            start_cycle=start,
+            cycles=cycles,
+            flops=flops,
+            shared_read_bytes=32 * shared_read,
+            shared_write_bytes=32 * (shared_write + landed),
+            tensor_busy_cycles=float(self._sms.values["busy"][0]),
+            counts=counts,
+            dirty_bytes=self._memory.dirty_bytes(),
+            clock_hz=gpu.sm.clock_hz,
+            tensor_utilisation=flops / (peak * gpu.sm.count * cycles) if cycles else 0.0,
+            dram_peak_bytes_per_cycle=gpu.hbm_bytes_per_clk,
+        )
+
+    def _items(self, cta: int) -> list[list[int]]:
+        """The CTA's work items as table rows: program, then the views' addresses."""
+        rows = []
+        for item in self._launch.work(cta):
+            program = self._programs.program_of(self._launch, item)
+            if program == len(self._tensor_rows):
+                tensors = [v.tensor.index for v in item.views]
+                self._tensor_rows.append(tensors + [0] * (oc.MAX_VIEWS - len(tensors)))
+            addresses = [v.address for v in item.views]
+            rows.append([program, *addresses, *[0] * (oc.MAX_VIEWS - len(addresses))])
+        return rows
+
+    def _place_first(self, begin: float) -> dict[int, float]:
+        """Fill the empty GPU in CTA → SM order; returns the start time of each SM that has work."""
+        order = self._gpu.sm.cta_order
+        starts: dict[int, float] = {}
+        for round_number in range(self._occupancy):
+            for sm in order:
+                if self._next >= self._launch.ctas:
+                    return starts
+                at = begin + self._next * self._gpu.sm.cta_launch_interval_cycles
+                self._install(sm * self._occupancy + round_number, at)
+                starts.setdefault(sm, at)
+        return starts
+
+    def _install(self, slot: int, at: float) -> None:
+        items = self._items(self._next)
+        self._next += 1
+        self._sms.use_programs(self._programs, self._tensor_rows)
+        self._sms.install(slot, items, at)
+
+    def _sm(self, env: simpy.Environment, sm: int, start: float) -> Generator[simpy.Event, None, None]:
+        """An SM: takes its turns until it has no CTA left and there is none to fetch."""
+        state, memory = self._sms.state, self._memory.state
+        finished = self._sms.values["finished"]
+        yield env.timeout(start - env.now)
+        while True:
+            now = env.now
+            due = step(state, memory, sm, now)
+            if finished[sm]:
+                self._refill(sm, now)
+                due = step(state, memory, sm, now)
+            if due == math.inf:
+                return
+            yield env.timeout(due - now)
+
+    def _refill(self, sm: int, now: float) -> None:
+        """Give the SM's free CTA slots the next CTAs of the grid."""
+        values = self._sms.values
+        count = int(values["finished"][sm])
+        values["finished"][sm] = 0
+        self._ended(count)
+        if self._next >= self._launch.ctas:
+            return
+        first = sm * self._occupancy
+        for slot in range(first, first + self._occupancy):
+            if values["live_agents"][slot] == 0 and self._next < self._launch.ctas:
+                self._install(slot, now + self._gpu.sm.cta_launch_interval_cycles)
+
+
+def _timeline(memory: MemorySystem) -> Timeline:
+    v = memory.values
+    bins = int(v["touched_bins"][0])
+    names = [t.name for t in memory.tensors]
+    traffic: dict[str, dict[str, Any]] = {}
+    for level, level_name in enumerate(LEVELS):
+        rows = v["timeline"][level, :, :bins]
+        traffic[level_name] = {n: rows[i].copy() for i, n in enumerate(names) if rows[i].any()}
+    activity = {name: np.array(v["activity"][i, :bins]) for i, name in enumerate(ACTIVITIES)}
+    return Timeline(float(v["bin_cycles"][0]), traffic, activity)

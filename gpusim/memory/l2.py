@@ -1,0 +1,108 @@
+"""One L2 partition's tag array: sectored lines, sets kept in order of recency.
+
+A set is `ways` consecutive words, most recently used first, so LRU is a rotation: the search for a tag moves every word it
+passes one place down, and the word it ends on (the hit, or the victim) is where the hole closes. A word holds
+tag (24 bits), dirty sectors (4) and valid sectors (4).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gpusim.jit import njit
+
+TAG_SHIFT = np.uint32(8)
+VALID = np.uint32(0xF)
+DIRTY = np.uint32(0xF0)
+CLEAN = np.uint32(0xFFFFFF0F)
+TAG = np.uint32(0xFFFFFF00)
+
+
+@njit
+def place(line: int, sets: int) -> tuple[int, int]:
+    """(tag, set) of a line: consecutive lines fill consecutive sets, rotated by a hash of the tag."""
+    tag = line // sets
+    index = line - tag * sets + (tag * 40503 >> 3) % sets
+    if index >= sets:
+        index -= sets
+    return tag, index
+
+
+@njit
+def home_partition(m: Any, line: int) -> int:
+    """Partition whose DRAM holds the line: a parity of address bits above 4 KiB, permuted per 2 MiB page.
+
+    Measured on an H200 with atomics, which execute at a line's home: within each 2 MiB page the home is the parity of
+    address bits 12, 13, 15, 17 and 19 (experiments/measured/h200/partitions.json).
+    """
+    if m.partitions == 1:
+        return 0
+    granule = line >> 5
+    page = line >> 14
+    bits = granule & m.home_mask
+    bits ^= bits >> 4
+    bits ^= bits >> 2
+    parity = (bits ^ (bits >> 1)) & 1
+    return (parity + ((page * 40503) >> 9)) % m.partitions
+
+
+@njit
+def touch(tags: Any, base: int, ways: int, tag: int, mask: int) -> tuple[int, int]:
+    """Look a line up, promote it, and mark `mask` valid, evicting the least recently used line if it is absent.
+
+    Returns:
+        (sectors of `mask` that were valid before, victim word or 0).
+    """
+    want = np.uint32(tag) << TAG_SHIFT
+    carry = tags[base]
+    if carry & TAG == want:
+        tags[base] = carry | np.uint32(mask)
+        return np.int64(carry) & mask, 0
+    for way in range(1, ways):
+        word = tags[base + way]
+        tags[base + way] = carry
+        if word & TAG == want:
+            tags[base] = word | np.uint32(mask)
+            return np.int64(word) & mask, 0
+        carry = word
+    tags[base] = want | np.uint32(mask)
+    return 0, np.int64(carry)
+
+
+@njit
+def probe(tags: Any, base: int, ways: int, tag: int) -> int:
+    """Valid sectors of a line, without promoting it (0 if absent)."""
+    want = np.uint32(tag) << TAG_SHIFT
+    for way in range(ways):
+        if tags[base + way] & TAG == want:
+            return np.int64(tags[base + way] & VALID)
+    return 0
+
+
+@njit
+def invalidate(tags: Any, base: int, ways: int, tag: int, mask: int) -> None:
+    """Drop sectors `mask` of a clean line, if it is there; its place in the order stays."""
+    want = np.uint32(tag) << TAG_SHIFT
+    for way in range(ways):
+        if tags[base + way] & TAG == want:
+            tags[base + way] &= np.uint32(0xFFFFFFFF ^ mask)
+            return
+
+
+@njit
+def insert_last(tags: Any, base: int, ways: int, tag: int, mask: int) -> int:
+    """Put a line in the least recently used place (evict-first); returns the victim word or 0."""
+    last = base + ways - 1
+    victim = tags[last]
+    tags[last] = (np.uint32(tag) << TAG_SHIFT) | np.uint32(mask)
+    return np.int64(victim)
+
+
+@njit
+def oldest_dirty(tags: Any, base: int, ways: int) -> int:
+    """Index of the least recently used dirty word of a set, or -1."""
+    for way in range(ways - 1, -1, -1):
+        if tags[base + way] & DIRTY:
+            return base + way
+    return -1

@@ -1,0 +1,1 @@
+"""The streaming multiprocessor: programs in compiled form, pipes, agents, occupancy."""

@@ -1,0 +1,173 @@
+"""One SM's turn: run its agents' operations that are due, and say when the next one is.
+
+SimPy orders the turns of the SMs; within a turn this compiled function interprets the operation tables. An operation is
+executed when its agent's time has come, so the tensor cores, the vector pipes and the memory system see requests in time
+order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gpusim.jit import njit
+
+from gpusim.memory.access import read_tile, write_tile
+from gpusim.memory.timeline import record_activity
+from gpusim.sm.opcodes import (
+    ARRIVE,
+    AWAIT,
+    CODE,
+    FLOPS,
+    LATENCY_CYCLES,
+    LOAD,
+    MATMUL,
+    OFFSET,
+    PHASES,
+    PITCH,
+    RUN_BYTES,
+    RUNS,
+    SHARE,
+    SHARED_READ,
+    SHARED_WRITE,
+    SHARES,
+    SLOT,
+    STORE,
+    TENSOR_CYCLES,
+    TOKEN,
+    VECTOR,
+    VECTOR_CYCLES,
+    WAIT,
+)
+
+TENSOR_BUSY, VECTOR_BUSY, MEMORY_WAIT = range(3)
+ISSUE_CYCLES = 4.0
+"""Cycles an agent spends on issuing an asynchronous operation."""
+
+
+@njit
+def _next_agent(s: Any, first: int, last: int) -> int:
+    """The agent (row) with the earliest time; the lowest row of equals."""
+    best = first
+    for row in range(first + 1, last):
+        if s.time[row] < s.time[best]:
+            best = row
+    return best
+
+
+@njit
+def _arrive(s: Any, slot: int, barrier: int, t: float) -> None:
+    """Count an arrival at `t`; a completed phase wakes the agents of the CTA that wait for it."""
+    if t > s.arriving[slot, barrier]:
+        s.arriving[slot, barrier] = t
+    s.arrivals[slot, barrier] += 1
+    if s.arrivals[slot, barrier] < s.barrier_count[barrier]:
+        return
+    s.arrivals[slot, barrier] = 0
+    s.phase_time[slot, barrier, s.phases[slot, barrier] % PHASES] = s.arriving[slot, barrier]
+    s.phases[slot, barrier] += 1
+    s.arriving[slot, barrier] = 0.0
+    for row in range(slot * s.agents, (slot + 1) * s.agents):
+        if s.blocked_on[row] == barrier:
+            s.blocked_on[row] = -1
+            s.time[row] = t  # it looks again, and takes the phase's own time
+
+
+@njit
+def _finish_item(s: Any, sm: int, slot: int, row: int, t: float) -> None:
+    """Move an agent to its next work item, or retire it."""
+    s.item[row] += 1
+    if s.item[row] < s.item_count[slot]:
+        s.row[row] = s.ranges[s.items[slot, s.item[row], 0], row - slot * s.agents, 0]
+        return
+    s.time[row] = np.inf
+    if t > s.end_time[sm]:
+        s.end_time[sm] = t
+    s.live_agents[slot] -= 1
+    if s.live_agents[slot] == 0:
+        s.finished[sm] += 1
+
+
+@njit
+def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
+    """Execute the agent's next operation and advance its time."""
+    t = s.time[row]
+    pc = s.row[row]
+    program = s.items[slot, s.item[row], 0]
+    if pc >= s.ranges[program, row - slot * s.agents, 1]:
+        _finish_item(s, sm, slot, row, t)
+        return
+    op = s.ops[pc]
+    code = op[CODE]
+    s.row[row] = pc + 1
+    if code == LOAD or code == STORE:
+        view = op[SLOT]
+        address = s.items[slot, s.item[row], 1 + view] + op[OFFSET]
+        tensor = s.tensors[program, view]
+        if code == LOAD:
+            s.tokens[row, op[TOKEN]] = read_tile(
+                m, sm, tensor, address, op[RUNS], op[RUN_BYTES], op[PITCH], op[SHARE], op[SHARES], t
+            )
+            s.time[row] = t + ISSUE_CYCLES
+        else:
+            s.time[row] = write_tile(m, sm, tensor, address, op[RUNS], op[RUN_BYTES], op[PITCH], t)
+    elif code == WAIT:
+        done = s.tokens[row, op[TOKEN]]
+        if done > t:
+            record_activity(m, MEMORY_WAIT, t, done)
+            s.time[row] = done
+    elif code == MATMUL:
+        start = max(t, s.tensor_free[sm])
+        cycles = s.costs[pc, TENSOR_CYCLES]
+        s.tensor_free[sm] = start + cycles
+        s.busy[0] += cycles
+        record_activity(m, TENSOR_BUSY, start, start + cycles)
+        s.totals[0] += op[FLOPS]
+        s.totals[1] += op[SHARED_READ]
+        if op[TOKEN] >= 0:
+            s.tokens[row, op[TOKEN]] = start + cycles
+            s.time[row] = t + ISSUE_CYCLES
+        else:
+            s.time[row] = start + cycles
+    elif code == VECTOR:
+        start = max(t, s.vector_free[sm])
+        cycles = s.costs[pc, VECTOR_CYCLES]
+        s.vector_free[sm] = start + cycles
+        s.busy[1] += cycles
+        record_activity(m, VECTOR_BUSY, start, start + cycles)
+        s.totals[1] += op[SHARED_READ]
+        s.totals[2] += op[SHARED_WRITE]
+        s.time[row] = start + cycles + s.costs[pc, LATENCY_CYCLES]
+    elif code == ARRIVE:
+        when = t
+        if op[TOKEN] >= 0:
+            when = max(t, s.tokens[row, op[TOKEN]])
+        _arrive(s, slot, op[SLOT], when)
+    elif code == AWAIT:
+        barrier = op[SLOT]
+        seen = s.seen[row, barrier]
+        if s.phases[slot, barrier] > seen:
+            s.seen[row, barrier] = seen + 1
+            done = s.phase_time[slot, barrier, seen % PHASES]
+            if done > t:
+                record_activity(m, MEMORY_WAIT, t, done)
+                s.time[row] = done
+        else:
+            s.row[row] = pc
+            s.blocked_on[row] = barrier
+            s.time[row] = np.inf
+
+
+@njit
+def step(s: Any, m: Any, sm: int, now: float) -> float:
+    """Run everything of SM `sm` that is due at `now`; returns the time of its next operation (inf: none).
+
+    CTAs that ended are counted in `s.finished[sm]` (their slots have no live agents).
+    """
+    first = sm * s.ctas_per_sm * s.agents
+    last = first + s.ctas_per_sm * s.agents
+    while True:
+        row = _next_agent(s, first, last)
+        if s.time[row] > now:
+            return s.time[row]
+        _execute(s, m, sm, row // s.agents, row)

@@ -1,0 +1,26 @@
+"""Compiled tile operations: the columns of the operation table."""
+
+from __future__ import annotations
+
+LOAD, WAIT, MATMUL, VECTOR, STORE, ARRIVE, AWAIT, END = range(8)
+"""Operation codes (column CODE)."""
+
+CODE, SLOT, OFFSET, RUNS, RUN_BYTES, PITCH, TOKEN, SHARE, SHARES, SHARED_READ, SHARED_WRITE, FLOPS = range(12)
+"""Integer columns. SLOT: view slot (LOAD, STORE) or barrier (ARRIVE, AWAIT). OFFSET: bytes from the view's address.
+TOKEN: what an asynchronous operation completes, or what WAIT and ARRIVE wait for (-1: nothing). SHARED_*: sectors of
+shared-memory traffic. FLOPS: tensor-core operations executed."""
+INT_COLUMNS = 12
+
+TENSOR_CYCLES, VECTOR_CYCLES, LATENCY_CYCLES = range(3)
+"""Float columns: cycles that the operation occupies the tensor cores or the vector pipes, and latency that it adds to its
+agent without occupying anything."""
+FLOAT_COLUMNS = 3
+
+TOKENS = 64
+"""Asynchronous operations that one agent may have in flight."""
+BARRIERS = 64
+"""Barriers of one CTA."""
+PHASES = 4
+"""Completion times kept per barrier: how far arrivals may run ahead of a waiting agent."""
+MAX_VIEWS = 8
+"""Views that one work item may bind."""

@@ -1,0 +1,205 @@
+"""Compiles tile programs into operation tables, once per shape.
+
+Work items with equal `shape_key` run the same operations at other addresses, so their programs are compiled once and
+replayed with each item's view addresses. The compiler runs the very generators that the numeric driver runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpusim.errors import UserError
+from gpusim.sm import opcodes as oc
+from gpusim.spec import GpuSpec
+from traces.execute import BarrierState, run_agents
+from traces.launch import KernelLaunch, WorkItem
+from traces.ops import Arrive, Await, Barrier, Load, Matmul, Op, Store, Vector, Wait
+
+SYNC_CYCLES = 30.0
+"""Latency of a row reduction's shuffles and of hand-over between pipes; estimate, of the order of a shared-memory access."""
+
+
+class ProgramTable:
+    """All operations compiled so far; grows by doubling.
+
+    Attributes:
+        ops, costs: operation columns (`gpusim.sm.opcodes`), integer and float.
+        ranges: [program * agents + agent] → (first row, past the last row).
+        agents: agents per work item of the current kernel.
+    """
+
+    def __init__(self, gpu: GpuSpec) -> None:
+        self._gpu = gpu
+        self.ops: NDArray[np.int64] = np.zeros((1024, oc.INT_COLUMNS), np.int64)
+        self.costs: NDArray[np.float64] = np.zeros((1024, oc.FLOAT_COLUMNS))
+        self.used = 0
+        self.start_kernel()
+
+    def start_kernel(self) -> None:
+        """Forget the programs of the kernel before."""
+        self.used = 0
+        self.ranges: list[list[tuple[int, int]]] = []
+        self._known: dict[Any, int] = {}
+        self._barriers: dict[Barrier, int] = {}
+
+    @property
+    def barriers(self) -> list[Barrier]:
+        """Barriers named so far, in index order."""
+        return list(self._barriers)
+
+    def program_of(self, launch: KernelLaunch, item: WorkItem) -> int:
+        """Index of the item's program, compiling it if its shape is new."""
+        key = item.shape_key()
+        if key not in self._known:
+            self._known[key] = self._compile(launch, item)
+        return self._known[key]
+
+    def _compile(self, launch: KernelLaunch, item: WorkItem) -> int:
+        agents = launch.agents(item.matrices(), item.parameters)
+        compiler = _Compiler(self._gpu, launch, item, len(agents), self._barriers)
+        # Barriers start open for a lone item; the order of values is the same for every item of a CTA.
+        run_agents(agents, compiler, BarrierState())
+        rows = []
+        for ints, floats in zip(compiler.ints, compiler.floats, strict=True):
+            first = self.used
+            self._append(np.array(ints, np.int64).reshape(-1, oc.INT_COLUMNS), np.array(floats).reshape(-1, oc.FLOAT_COLUMNS))
+            rows.append((first, self.used))
+        self.ranges.append(rows)
+        return len(self.ranges) - 1
+
+    def _append(self, ints: NDArray[np.int64], floats: NDArray[np.float64]) -> None:
+        end = self.used + len(ints)
+        while end > len(self.ops):
+            self.ops = np.concatenate([self.ops, np.zeros_like(self.ops)])
+            self.costs = np.concatenate([self.costs, np.zeros_like(self.costs)])
+        self.ops[self.used : end] = ints
+        self.costs[self.used : end] = floats
+        self.used = end
+
+
+class _Token:
+    """Stand-in for an asynchronous value: which agent's token it is."""
+
+    __slots__ = ("agent", "number")
+
+    def __init__(self, agent: int, number: int) -> None:
+        self.agent = agent
+        self.number = number
+
+
+class _Compiler:
+    """Turns operations into table rows; values are stand-ins."""
+
+    def __init__(
+        self, gpu: GpuSpec, launch: KernelLaunch, item: WorkItem, agents: int, barriers: dict[Barrier, int]
+    ) -> None:
+        self._gpu, self._launch, self._item, self._barriers = gpu, launch, item, barriers
+        self._issued = [0] * agents
+        self.ints: list[list[list[int]]] = [[] for _ in range(agents)]
+        self.floats: list[list[list[float]]] = [[] for _ in range(agents)]
+        sm = gpu.sm
+        share = sm.wgmma_efficiency if launch.instruction == "wgmma" else sm.mma_sync_efficiency
+        self._efficiency = share
+
+    def perform(self, agent: int, op: Op) -> Any:
+        match op:
+            case Load():
+                return self._load(agent, op)
+            case Wait(value):
+                if isinstance(value, _Token):
+                    self._emit(agent, {oc.CODE: oc.WAIT, oc.TOKEN: self._own(agent, value)})
+            case Matmul():
+                return self._matmul(agent, op)
+            case Vector():
+                return self._vector(agent, op)
+            case Store(tile, _):
+                offset, runs, run_bytes = tile.span(self._item.views[tile.matrix.slot])
+                if tile.size_bytes:
+                    self._emit(agent, self._access(oc.STORE, tile.matrix.slot, offset, runs, run_bytes))
+            case Arrive(barrier, after):
+                token = self._own(agent, after) if isinstance(after, _Token) else -1
+                self._emit(agent, {oc.CODE: oc.ARRIVE, oc.SLOT: self._barrier(barrier), oc.TOKEN: token})
+            case Await(barrier):
+                self._emit(agent, {oc.CODE: oc.AWAIT, oc.SLOT: self._barrier(barrier)})
+        return None
+
+    def _emit(self, agent: int, ints: dict[int, int], floats: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> None:
+        row = [0] * oc.INT_COLUMNS
+        for column, value in ints.items():
+            row[column] = value
+        self.ints[agent].append(row)
+        self.floats[agent].append(list(floats))
+
+    def _barrier(self, barrier: Barrier) -> int:
+        index = self._barriers.setdefault(barrier, len(self._barriers))
+        if index >= oc.BARRIERS:
+            raise UserError(f"kernel {self._launch.name} uses more than {oc.BARRIERS} barriers per CTA; use fewer stages")
+        return index
+
+    def _new_token(self, agent: int) -> _Token:
+        token = _Token(agent, self._issued[agent])
+        self._issued[agent] += 1
+        return token
+
+    def _own(self, agent: int, token: _Token) -> int:
+        """Table index of a token; it must be the agent's own and not yet overwritten."""
+        if token.agent != agent:
+            raise ValueError(f"kernel {self._launch.name}: agent {agent} waits for agent {token.agent}'s load; use a barrier")
+        if self._issued[agent] - token.number > oc.TOKENS:
+            raise UserError(f"kernel {self._launch.name} keeps more than {oc.TOKENS} copies in flight; use fewer stages")
+        return token.number % oc.TOKENS
+
+    def _access(self, code: int, slot: int, offset: int, runs: int, run_bytes: int) -> dict[int, int]:
+        pitch = self._item.views[slot].pitch_bytes
+        return {
+            oc.CODE: code,
+            oc.SLOT: slot,
+            oc.OFFSET: offset,
+            oc.RUNS: runs,
+            oc.RUN_BYTES: run_bytes,
+            oc.PITCH: pitch,
+            oc.SHARES: 1,
+        }
+
+    def _load(self, agent: int, op: Load) -> Any:
+        if not op.tile.size_bytes:
+            return None
+        token = self._new_token(agent)
+        slot = op.tile.matrix.slot
+        row = self._access(oc.LOAD, slot, *op.tile.span(self._item.views[slot]))
+        row[oc.TOKEN], row[oc.SHARE], row[oc.SHARES] = token.number % oc.TOKENS, op.share, op.multicast
+        self._emit(agent, row)
+        return token
+
+    def _matmul(self, agent: int, op: Matmul) -> Any:
+        m, n, k = op.shape
+        element = self._item.views[0].tensor.dtype
+        flops = 2 * m * n * k
+        peak = self._gpu.tensor_flops_per_clk(element.name)
+        cycles = flops / (peak * self._efficiency) if peak else flops / (2 * self._gpu.sm.fp32_lanes)
+        # mma.sync: every warp fetches all of B; wgmma: every 64-row instruction does, straight from shared memory.
+        readers = self._launch.warps if self._launch.instruction == "mma_sync" else -(-m // 64)
+        operand = readers * n * k * element.element_bytes + (0 if op.a_in_registers else m * k * element.element_bytes)
+        cycles = max(cycles, operand / self._gpu.sm.shared_bytes_per_clk)
+        token = self._new_token(agent) if op.asynchronous else None
+        row = {
+            oc.CODE: oc.MATMUL,
+            oc.TOKEN: token.number % oc.TOKENS if token else -1,
+            oc.SHARED_READ: operand // 32,
+            oc.FLOPS: flops,
+        }
+        self._emit(agent, row, (cycles, 0.0, 0.0))
+        return token
+
+    def _vector(self, agent: int, op: Vector) -> Any:
+        sm = self._gpu.sm
+        # The exponential unit works beside the FP32 lanes, but each exponential also takes an issue slot.
+        cycles = max(op.exps / sm.exp_per_clk, (op.instructions + op.exps) / sm.fp32_lanes)
+        if cycles:
+            half = op.shared_bytes // 64
+            row = {oc.CODE: oc.VECTOR, oc.SHARED_READ: half, oc.SHARED_WRITE: half}
+            self._emit(agent, row, (0.0, cycles, SYNC_CYCLES))
+        return None if op.results == 1 else (None,) * op.results

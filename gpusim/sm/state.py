@@ -1,0 +1,152 @@
+"""State of all SMs: resident CTAs, their agents, barriers and tokens, and the pipes' next free cycle.
+
+CTA slot c of SM s is row s * ctas_per_sm + c; agent a of that CTA is row (s * ctas_per_sm + c) * agents + a.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.experimental import structref
+
+from gpusim.jit import njit
+from gpusim.sm import opcodes as oc
+from gpusim.sm.program import ProgramTable
+
+_INT, _F64, _I64 = types.int64, types.float64[::1], types.int64[::1]
+_I64_2D, _F64_2D = types.int64[:, ::1], types.float64[:, ::1]
+
+FIELDS: list[tuple[str, Any]] = [
+    ("ctas_per_sm", _INT),
+    ("agents", _INT),
+    ("ops", _I64_2D),
+    ("costs", _F64_2D),
+    ("ranges", types.int64[:, :, ::1]),  # [program, agent, first and past last row]
+    ("items", types.int64[:, :, ::1]),  # [CTA slot, item, program then view addresses]
+    ("tensors", _I64_2D),  # [program, view slot] → tensor index
+    ("item_count", _I64),  # per CTA slot
+    ("live_agents", _I64),  # per CTA slot, 0 is free
+    ("time", _F64),  # per agent: when it can go on, inf if done or blocked
+    ("item", _I64),
+    ("row", _I64),
+    ("blocked_on", _I64),  # barrier, -1
+    ("tokens", _F64_2D),  # [agent, token] completion
+    ("seen", _I64_2D),  # [agent, barrier] phases
+    ("phases", _I64_2D),  # [CTA slot, barrier] complete
+    ("arrivals", _I64_2D),
+    ("arriving", _F64_2D),  # latest arrival of the running phase
+    ("phase_time", types.float64[:, :, ::1]),  # [CTA slot, barrier, phase % PHASES]
+    ("barrier_count", _I64),
+    ("barrier_open", _I64),
+    ("tensor_free", _F64),  # per SM
+    ("vector_free", _F64),
+    ("finished", _I64),  # per SM: CTA slots that ended in the last step, count
+    ("end_time", _F64),  # per SM: latest completion of anything, for the kernel's end
+    ("totals", _I64),  # flops, shared read sectors, shared write sectors
+    ("busy", _F64),  # tensor cycles, vector cycles (summed over SMs)
+]
+
+
+@structref.register
+class _SmType(types.StructRef):  # type: ignore[misc]
+    """Numba type of `SmState`."""
+
+
+class SmState(structref.StructRefProxy):  # type: ignore[misc]
+    """The compiled record."""
+
+
+structref.define_proxy(SmState, _SmType, [name for name, _ in FIELDS])
+
+
+@njit
+def _set_programs(s: Any, ops: Any, costs: Any, ranges: Any, tensors: Any, count: Any, opened: Any) -> None:
+    s.ops = ops
+    s.costs = costs
+    s.ranges = ranges
+    s.tensors = tensors
+    s.barrier_count = count
+    s.barrier_open = opened
+
+
+@njit
+def _set_items(s: Any, items: Any) -> None:
+    s.items = items
+
+
+class SmArray:
+    """Builds the SMs' state for one kernel and installs CTAs in it."""
+
+    def __init__(self, sm_count: int, ctas_per_sm: int, agents: int) -> None:
+        slots, rows = sm_count * ctas_per_sm, sm_count * ctas_per_sm * agents
+        self.ctas_per_sm, self.agents = ctas_per_sm, agents
+        self.values: dict[str, Any] = {
+            "ctas_per_sm": ctas_per_sm,
+            "agents": agents,
+            "ops": np.zeros((1, oc.INT_COLUMNS), np.int64),
+            "costs": np.zeros((1, oc.FLOAT_COLUMNS)),
+            "ranges": np.zeros((1, agents, 2), np.int64),
+            "items": np.zeros((slots, 1, 1 + oc.MAX_VIEWS), np.int64),
+            "tensors": np.zeros((1, oc.MAX_VIEWS), np.int64),
+            "item_count": np.zeros(slots, np.int64),
+            "live_agents": np.zeros(slots, np.int64),
+            "time": np.full(rows, np.inf),
+            "item": np.zeros(rows, np.int64),
+            "row": np.zeros(rows, np.int64),
+            "blocked_on": np.full(rows, -1, np.int64),
+            "tokens": np.zeros((rows, oc.TOKENS)),
+            "seen": np.zeros((rows, oc.BARRIERS), np.int64),
+            "phases": np.zeros((slots, oc.BARRIERS), np.int64),
+            "arrivals": np.zeros((slots, oc.BARRIERS), np.int64),
+            "arriving": np.zeros((slots, oc.BARRIERS)),
+            "phase_time": np.zeros((slots, oc.BARRIERS, oc.PHASES)),
+            "barrier_count": np.zeros(1, np.int64),
+            "barrier_open": np.zeros(1, np.int64),
+            "tensor_free": np.zeros(sm_count),
+            "vector_free": np.zeros(sm_count),
+            "finished": np.zeros(sm_count, np.int64),
+            "end_time": np.zeros(sm_count),
+            "totals": np.zeros(3, np.int64),
+            "busy": np.zeros(2),
+        }
+        self.state = SmState(*(self.values[name] for name, _ in FIELDS))
+        self._known_programs = 0
+        self._tensor_rows: list[list[int]] = []
+
+    def use_programs(self, table: ProgramTable, tensor_rows: list[list[int]]) -> None:
+        """Point the state at a (grown) program table."""
+        if len(table.ranges) == self._known_programs:
+            return
+        self._known_programs = len(table.ranges)
+        barriers = table.barriers
+        count = np.array([b.count for b in barriers] or [1], np.int64)
+        opened = np.array([b.open_phases for b in barriers] or [0], np.int64)
+        ranges = np.array(table.ranges, np.int64)
+        _set_programs(self.state, table.ops, table.costs, ranges, np.array(tensor_rows, np.int64), count, opened)
+        self.values["barrier_count"], self.values["barrier_open"] = count, opened
+        self.values["ranges"] = ranges
+
+    def install(self, slot: int, items: list[list[int]], start: float) -> None:
+        """Make CTA slot `slot` run `items` (program, view addresses) from cycle `start`."""
+        v = self.values
+        if len(items) > v["items"].shape[1]:
+            grown = np.zeros((v["items"].shape[0], len(items), v["items"].shape[2]), np.int64)
+            grown[:, : v["items"].shape[1]] = v["items"]
+            v["items"] = grown
+            _set_items(self.state, grown)
+        v["items"][slot, : len(items)] = items
+        v["item_count"][slot] = len(items)
+        v["live_agents"][slot] = self.agents
+        rows = slice(slot * self.agents, (slot + 1) * self.agents)
+        v["time"][rows] = start
+        v["item"][rows] = 0
+        v["row"][rows] = v["ranges"][items[0][0], :, 0]
+        v["blocked_on"][rows] = -1
+        v["seen"][rows] = 0
+        opened = v["barrier_open"]
+        v["phases"][slot, : len(opened)] = opened
+        v["arrivals"][slot] = 0
+        v["arriving"][slot] = 0
+        v["phase_time"][slot] = 0

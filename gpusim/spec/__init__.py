@@ -1,0 +1,17 @@
+"""GPU presets, GPU files and their units."""
+
+from gpusim.spec.load import load_gpu, preset_names
+from gpusim.spec.model import PRECISIONS, GpuSpec, HbmSpec, HbmTiming, L1Spec, L2Spec, NocSpec, SmSpec
+
+__all__ = [
+    "PRECISIONS",
+    "GpuSpec",
+    "HbmSpec",
+    "HbmTiming",
+    "L1Spec",
+    "L2Spec",
+    "NocSpec",
+    "SmSpec",
+    "load_gpu",
+    "preset_names",
+]

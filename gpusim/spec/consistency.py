@@ -1,0 +1,170 @@
+"""What else changes when one figure of a GPU is changed, so that a hypothetical GPU stays a GPU.
+
+Each rule looks at what was *given* (by `--set`, or by a file that extends another) and adjusts what was not:
+
+* `sm.count` keeps per-SM figures; the CTA order and the partition of each SM are extended or cut.
+* `sm.clock` scales the rated and the sustained clock.
+* `sm.shared_memory` keeps the reserve between an SM's total and the most one CTA can have, and moves `l1.size` along.
+* `l2.size` scales `l2.dirty_cap`.
+* `l2.partitions` rounds `l2.slices` to a multiple and keeps the L2's bandwidth.
+* `hbm.stacks` scales the memory size, the channels and the bandwidth; `hbm.standard` the channels (same bus width).
+* `hbm.channels` scales the bandwidth.
+* `hbm.bandwidth` keeps the channels, so each becomes faster (and `ccd_s`, `ccd_l` shorter; see `complete`).
+
+Latencies in cycles stay as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpusim.spec.document import KEYS
+from gpusim.spec.standards import load_standard
+
+__all__ = ["complete", "derive"]
+
+Values = Mapping[str, Any]
+
+
+def derive(base: Values, given: Values) -> dict[str, tuple[Any, str]]:
+    """Keys that follow from changing `base` by `given`: key → (new value, key that it follows)."""
+    changes: dict[str, tuple[Any, str]] = {}
+    for rule in (_sm_count, _sm_clock, _shared_memory, _l2_size, _l2_partitions, _hbm):
+        for key, value, cause in rule(base, given):
+            if key not in given:
+                changes[key] = (value, cause)
+    return changes
+
+
+def complete(values: Values) -> tuple[dict[str, Any], dict[str, str]]:
+    """`values` with everything filled in that follows from the rest, and sources of what was filled in."""
+    full, sources = dict(values), dict[str, str]()
+
+    def fill(key: str, value: Any, source: str) -> None:
+        if key not in full:
+            full[key], sources[key] = value, source
+
+    if "hbm.standard" in full:
+        standard = load_standard(_parse(full, "hbm.standard"))
+        given = set(full)
+        for key, value in standard.values.items():
+            fill(key, value, standard.sources[key])
+        full["hbm.standard"] = standard.name
+        if {"hbm.bandwidth", "hbm.channels"} <= given:
+            total = _parse(full, "hbm.channels") * _parse(full, "hbm.pseudo_channels")
+            rate = _parse(full, "hbm.bandwidth") / max(1, total)
+            for key in standard.follows_data_rate:
+                if key not in given and 0 < rate < math.inf:
+                    full[key] = _parse(full, key) * standard.reference_bytes_per_s / rate
+                    sources[key] += "; scaled to the data rate"
+    for clock in ("sm.rated_clock", "sm.sustained_clock"):
+        if "sm.clock" in full:
+            fill(clock, full["sm.clock"], "as sm.clock")
+    for key in KEYS:
+        if key.startswith("sm.tensor_flops."):
+            fill(key, 0, "not on the tensor cores")
+    if "sm.count" in full:
+        count = _parse(full, "sm.count")
+        fill("sm.cta_order", list(range(count)), "default: SMs in order")
+        if "l2.partitions" in full:
+            halves = max(1, _parse(full, "l2.partitions"))
+            fill("sm.partition_of_sm", _alternating(0, count, halves), "default: TPCs take turns")
+    return full, sources
+
+
+def _parse(values: Values, key: str) -> Any:
+    """The value of `key` in base units; ValueError says which key is wrong."""
+    try:
+        return KEYS[key].parse(values[key])
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+
+
+def _alternating(first: int, count: int, partitions: int) -> list[int]:
+    """Partitions of SMs first … count-1 when the two SMs of a TPC share one and TPCs take turns."""
+    return [(sm // 2) % partitions for sm in range(first, count)]
+
+
+def _ratio(base: Values, given: Values, key: str) -> float:
+    """New over old value of `key`; 1 where it is not changed or was 0 or infinite."""
+    if key not in given or key not in base:
+        return 1.0
+    old, new = _parse(base, key), _parse(given, key)
+    return new / old if 0 < old < math.inf else 1.0
+
+
+_Change = tuple[str, Any, str]
+
+
+def _sm_count(base: Values, given: Values) -> Iterator[_Change]:
+    if "sm.count" not in given:
+        return
+    count = _parse(given, "sm.count")
+    if "sm.cta_order" in base:
+        order = _parse(base, "sm.cta_order")
+        kept = [sm for sm in order if sm < count]
+        yield "sm.cta_order", kept + list(range(len(order), count)), "sm.count"
+    if "sm.partition_of_sm" in base and "l2.partitions" not in given:
+        known = list(_parse(base, "sm.partition_of_sm"))[:count]
+        yield "sm.partition_of_sm", known + _alternating(len(known), count, _parse(base, "l2.partitions")), "sm.count"
+
+
+def _sm_clock(base: Values, given: Values) -> Iterator[_Change]:
+    ratio = _ratio(base, given, "sm.clock")
+    for key in ("sm.rated_clock", "sm.sustained_clock"):
+        if ratio != 1 and key in base:
+            yield key, _parse(base, key) * ratio, "sm.clock"
+
+
+def _shared_memory(base: Values, given: Values) -> Iterator[_Change]:
+    if "sm.shared_memory" not in given or "sm.shared_memory" not in base:
+        return
+    grown = _parse(given, "sm.shared_memory") - _parse(base, "sm.shared_memory")
+    for key in ("sm.shared_memory_per_cta", "l1.size"):
+        if key in base:
+            yield key, max(0, _parse(base, key) + grown), "sm.shared_memory"
+
+
+def _l2_size(base: Values, given: Values) -> Iterator[_Change]:
+    if "l2.size" in given and "l2.dirty_cap" in base:
+        cap, size = _parse(base, "l2.dirty_cap"), _parse(given, "l2.size")
+        ratio = _ratio(base, given, "l2.size")
+        yield "l2.dirty_cap", size if math.isinf(size) else round(cap * ratio) if cap < math.inf else cap, "l2.size"
+
+
+def _l2_partitions(base: Values, given: Values) -> Iterator[_Change]:
+    if "l2.partitions" not in given:
+        return
+    partitions = max(1, _parse(given, "l2.partitions"))
+    if "sm.partition_of_sm" in base:
+        count = _parse(given if "sm.count" in given else base, "sm.count")
+        yield "sm.partition_of_sm", _alternating(0, count, partitions), "l2.partitions"
+    if "l2.slices" in base and "l2.slices" not in given:
+        old = _parse(base, "l2.slices")
+        new = _nearest_multiple(old, partitions)
+        yield "l2.slices", new, "l2.partitions"
+        if new != old:
+            yield "l2.slice_bandwidth", _parse(base, "l2.slice_bandwidth") * old / new, "l2.partitions"
+
+
+def _hbm(base: Values, given: Values) -> Iterator[_Change]:
+    stacks = _ratio(base, given, "hbm.stacks")
+    cause = next((k for k in ("hbm.stacks", "hbm.channels", "hbm.standard", "l2.partitions") if k in given), None)
+    if cause is None or "hbm.channels" not in base or "hbm.bandwidth" not in base:
+        return
+    old, new = complete(base)[0], complete({**base, **given})[0]
+    per_stack = _parse(new, "hbm.channels_per_stack") / _parse(old, "hbm.channels_per_stack")
+    partitions = max(1, _parse(new, "l2.partitions")) if "l2.partitions" in new else 1
+    step = partitions // math.gcd(partitions, _parse(new, "hbm.pseudo_channels"))
+    yield "hbm.channels", _nearest_multiple(_parse(base, "hbm.channels") * stacks * per_stack, step), cause
+    if stacks != 1 and "hbm.size" in base:
+        yield "hbm.size", round(_parse(base, "hbm.size") * stacks), cause
+    growth = _ratio(base, given, "hbm.channels") / per_stack if "hbm.channels" in given else stacks
+    if growth != 1:
+        yield "hbm.bandwidth", _parse(base, "hbm.bandwidth") * growth, cause
+
+
+def _nearest_multiple(value: float, step: int) -> int:
+    return max(1, round(value / step)) * step

@@ -1,0 +1,202 @@
+"""What the tests of `traces` share: random plans, the float64 reference, and streams of operations to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from traces.algorithms import ALGORITHMS
+from traces.execute import BarrierState, run_agents
+from traces.launch import KernelLaunch, Plan, WorkItem
+from traces.ops import Load, Matmul, Op, Store, Vector
+from traces.problem import AttentionProblem
+from traces.schedule import KV_ORDERS
+from traces.tensor import Tile, View
+
+CTA_ORDERS = ("m_fastest", "head_fastest", "longest_first")
+
+
+@st.composite
+def problems(
+    draw: st.DrawFn, longest: int = 200, dims: tuple[int, ...] = (32, 40, 64, 80, 128, 256)
+) -> AttentionProblem:
+    """Ragged lengths both ways, MHA, GQA and MQA, both masks, both layouts."""
+    kv_heads = draw(st.integers(1, 3))
+    return AttentionProblem(
+        batch=draw(st.integers(1, 2)),
+        heads=kv_heads * draw(st.integers(1, 3)),
+        kv_heads=kv_heads,
+        seq=draw(st.integers(1, longest)),
+        seq_kv=draw(st.integers(1, longest)),
+        dim=draw(st.sampled_from(dims)),
+        dtype=draw(st.sampled_from(("fp16", "bf16", "fp32"))),
+        causal=draw(st.booleans()),
+        layout=draw(st.sampled_from(("bhsd", "bshd"))),
+    )
+
+
+def _flash2() -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {
+            "tile_q": st.sampled_from((16, 48, 64, 128)),
+            "tile_kv": st.sampled_from((16, 24, 64, 128)),
+            "stages": st.integers(1, 3),
+            "kv_order": st.sampled_from(KV_ORDERS),
+            "cta_order": st.sampled_from(CTA_ORDERS),
+        }
+    )
+
+
+def _flash3() -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {
+            "tile_q": st.sampled_from((64, 128, 192)),
+            "tile_kv": st.sampled_from((16, 24, 80, 128)),
+            "stages": st.integers(1, 3),
+            "kv_order": st.sampled_from(KV_ORDERS),
+            "cta_order": st.sampled_from(CTA_ORDERS),
+            "persistent_ctas": st.integers(1, 9),
+        }
+    )
+
+
+def _naive() -> st.SearchStrategy[dict[str, Any]]:
+    tile, stages, cluster = st.sampled_from((16, 40, 64, 128)), st.integers(1, 4), st.integers(1, 2)
+    raster = st.sampled_from(("along_n", "along_m"))
+    shape = {"tile_q": tile, "pv_tile_q": tile, "tile_kv": tile, "pv_tile_d": tile, "tile_k": tile, "pv_tile_k": tile}
+    clusters = dict.fromkeys(("cluster_m", "cluster_n", "pv_cluster_m", "pv_cluster_n"), cluster)
+    rest = {"stages": stages, "pv_stages": stages, "raster": raster, "pv_raster": raster}
+    workers = {"persistent": st.booleans(), "persistent_ctas": st.integers(1, 9), "softmax_rows": st.integers(1, 5)}
+    return st.fixed_dictionaries(shape | clusters | rest | workers)
+
+
+SCHEDULES = {"naive": _naive(), "flash2": _flash2(), "flash3": _flash3()}
+
+
+@st.composite
+def plans(
+    draw: st.DrawFn, algorithm: str, longest: int = 200, dims: tuple[int, ...] = (32, 40, 64, 80, 128, 256)
+) -> Plan:
+    """A random plan of one algorithm."""
+    module = ALGORITHMS[algorithm]
+    return module.plan(draw(problems(longest, dims)), module.Schedule_().changed(draw(SCHEDULES[algorithm])))
+
+
+def default_plan(algorithm: str, **problem: Any) -> Plan:
+    """The plan of the default schedule on an H200."""
+    module, shape = ALGORITHMS[algorithm], AttentionProblem(**problem)
+    return module.plan(shape, module.default_schedule(shape, "wgmma", 132))
+
+
+def random_inputs(plan: Plan, seed: int = 0) -> dict[str, NDArray[np.float32]]:
+    """Normal numbers for Q, K and V."""
+    generator = np.random.default_rng(seed)
+    shapes = {name: plan.tensor(name) for name in plan.inputs}
+    return {n: generator.standard_normal((t.batch, t.heads, t.rows, t.cols), np.float32) for n, t in shapes.items()}
+
+
+def reference(
+    problem: AttentionProblem, q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """O [batch, heads, seq, dim] and LSE [batch, heads, 1, seq] in float64; fully masked rows are 0 and -inf."""
+    q64, k64, v64 = q.astype(float), _per_query_head(problem, k), _per_query_head(problem, v)
+    scores = q64 @ k64.swapaxes(2, 3) * problem.scale
+    if problem.causal:
+        seen = np.arange(problem.seq_kv)[None, :] <= np.arange(problem.seq)[:, None] + problem.seq_kv - problem.seq
+        scores = np.where(seen, scores, -np.inf)
+    top = scores.max(axis=3, keepdims=True)
+    weights = np.exp(scores - np.where(np.isfinite(top), top, 0))
+    sums = weights.sum(axis=3, keepdims=True)
+    with np.errstate(divide="ignore"):
+        lse = np.where(np.isfinite(top), top, 0) + np.log(sums)
+    return weights / np.where(sums > 0, sums, 1) @ v64, lse.swapaxes(2, 3)
+
+
+def rounding_bound(problem: AttentionProblem, q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> tuple[float, float]:
+    """Bounds on the error of O and LSE in fp32, by probabilistic rounding analysis.
+
+    A sum of n products is off by at most 4 sqrt(n) u times the sum of their magnitudes, but for one case in thousands
+    (Higham and Mary 2019, doi:10.1137/18M1226312; u = 2^-24). An error e in the scores changes each weight by e
+    relative, the LSE by e, and O by 2e of the largest value; rescaling, exp and the sum over keys add their own.
+    """
+    unit = 2.0**-24
+    magnitudes = np.abs(q) @ np.abs(_per_query_head(problem, k)).swapaxes(2, 3) * problem.scale
+    score = 4 * unit * (np.sqrt(problem.dim) + 2) * float(magnitudes.max())
+    steps = 4 * unit * (np.sqrt(problem.seq_kv) + 8)
+    return float(2 * (score + steps) * np.abs(v).max()), float(score + steps * (1 + np.log(problem.seq_kv)))
+
+
+def _per_query_head(problem: AttentionProblem, x: NDArray[Any]) -> NDArray[np.float64]:
+    return np.repeat(x.astype(float), problem.group, axis=1)
+
+
+class Stream:
+    """A driver that writes down every operation, with values as numbers and functions left out."""
+
+    def __init__(self) -> None:
+        self.ops: list[tuple[int, Op]] = []
+        self.lines: list[tuple[Any, ...]] = []
+        self._numbers: dict[int, int] = {}
+        self._kept: list[object] = []
+
+    def perform(self, agent: int, op: Op) -> Any:
+        shown = [self._show(getattr(op, f.name)) for f in fields(op) if f.name != "function"]
+        self.ops.append((agent, op))
+        self.lines.append((agent, type(op).__name__, *shown))
+        match op:
+            case Load() | Matmul():
+                return self._new()
+            case Vector(results=results):
+                return self._new() if results == 1 else tuple(self._new() for _ in range(results))
+        return None
+
+    def _new(self) -> object:
+        value = object()
+        self._numbers[id(value)] = len(self._kept)
+        self._kept.append(value)
+        return value
+
+    def _show(self, value: Any) -> Any:
+        if id(value) in self._numbers:
+            return f"value {self._numbers[id(value)]}"
+        if isinstance(value, tuple):
+            return tuple(self._show(x) for x in value)
+        return "constant" if isinstance(value, np.ndarray | str) else value
+
+
+def stream(launch: KernelLaunch, item: WorkItem) -> Stream:
+    """What one work item does."""
+    driver = Stream()
+    run_agents(launch.agents(item.matrices(), item.parameters), driver, BarrierState())
+    return driver
+
+
+def work_items(plan: Plan) -> Iterator[tuple[KernelLaunch, int, WorkItem]]:
+    """Every (launch, CTA, work item) of a plan."""
+    for launch in plan.launches:
+        for cta in range(launch.ctas):
+            for item in launch.work(cta):
+                yield launch, cta, item
+
+
+def accesses(plan: Plan) -> Iterator[tuple[Load | Store, View]]:
+    """Every load and store of a plan and the view it falls in; programs of equal shape are run once."""
+    known: dict[tuple[Any, ...], list[Load | Store]] = {}
+    for launch, _, item in work_items(plan):
+        key = launch.name, item.shape_key()
+        if key not in known:
+            known[key] = [op for _, op in stream(launch, item).ops if isinstance(op, Load | Store)]
+        for op in known[key]:
+            yield op, item.views[op.tile.matrix.slot]
+
+
+def byte_addresses(tile: Tile, view: View) -> NDArray[np.int64]:
+    """Every byte that a tile covers, in order of its runs."""
+    offset, runs, run_bytes = tile.span(view)
+    starts = view.address + offset + np.arange(runs, dtype=np.int64) * view.pitch_bytes
+    return (starts[:, None] + np.arange(run_bytes)).ravel()

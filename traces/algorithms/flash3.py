@@ -1,0 +1,204 @@
+"""FlashAttention-3 forward (Shah et al. 2024, arXiv:2407.08608, algorithms 1 and 2): warp-specialised, for Hopper.
+
+A producer warpgroup copies K and V through `stages` shared-memory buffers; each consumer warpgroup owns 64 query rows.
+Within a warpgroup S_{j+1} = Q K_{j+1}^T runs on the tensor cores together with O += P_j V_j, and both run under the
+other warpgroup's softmax. CTAs are persistent: one per SM loops over query blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from traces.algorithms.flash2 import CTA_ORDERS, block_parameters, cta_position
+from traces.dtypes import DTYPES
+from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
+from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Store, Vector, Wait
+from traces.problem import AttentionProblem
+from traces.schedule import KV_ORDERS, Schedule, key_value_blocks, require, require_multiple, require_one_of
+from traces.softmax import ONLINE_INSTRUCTIONS, finish, mask_scores, online_scores
+from traces.tensor import Matrix, TensorTable
+
+name = "flash3"
+summary = "FlashAttention-3 forward: persistent CTAs, a producer and ping-pong consumer warpgroups (Hopper)"
+paper = "Shah et al. 2024, arXiv:2407.08608, algorithms 1 and 2"
+
+ROWS_PER_WARPGROUP = 64
+"""Rows of one wgmma instruction (PTX ISA, wgmma.mma_async m64nNk16)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flash3Schedule(Schedule):
+    """Tiles and orders of FlashAttention-3.
+
+    Attributes:
+        tile_q: query rows per CTA, a multiple of 64: one consumer warpgroup per 64 rows.
+        tile_kv: key/value rows per step.
+        stages: K and V buffers in shared memory (each).
+        kv_order: order of the KV blocks, forward, backward or sawtooth.
+        cta_order: m_fastest, head_fastest or longest_first.
+        persistent_ctas: CTAs launched; each takes every persistent_ctas-th query block.
+        instruction: tensor-core family.
+    """
+
+    tile_q: int = 128
+    tile_kv: int = 128
+    stages: int = 2
+    kv_order: str = "backward"
+    cta_order: str = "m_fastest"
+    persistent_ctas: int = 132
+    instruction: str = "wgmma"
+
+    def __post_init__(self) -> None:
+        require_multiple("tile_q", self.tile_q, ROWS_PER_WARPGROUP)
+        require_multiple("tile_kv", self.tile_kv, 8)
+        require(1 <= self.stages <= 8, f"schedule key stages must be 1 to 8, not {self.stages}")
+        require(
+            self.persistent_ctas >= 1, f"schedule key persistent_ctas must be at least 1, not {self.persistent_ctas}"
+        )
+        require_one_of("kv_order", self.kv_order, KV_ORDERS)
+        require_one_of("cta_order", self.cta_order, CTA_ORDERS)
+        require_one_of("instruction", self.instruction, ("wgmma",))
+
+
+Schedule_ = Flash3Schedule
+
+
+def default_schedule(problem: AttentionProblem, instruction: str, sm_count: int) -> Flash3Schedule:
+    """Tiles of the CUDA release for fp16 and bf16 by head dimension and mask."""
+    d = problem.dim
+    if d <= 64:
+        tile_q, tile_kv = 192, 128
+    elif d <= 128:
+        tile_q, tile_kv = 128, 128 if problem.causal else 176
+    elif d <= 192:
+        tile_q, tile_kv = 128, 96
+    else:
+        tile_q, tile_kv = 128, 80
+    if problem.kv_storage.element_bytes == 4:
+        tile_kv = max(8, tile_kv // 2 // 8 * 8 - 16)
+    order = "longest_first" if problem.causal else "m_fastest"
+    return Flash3Schedule(tile_q=tile_q, tile_kv=tile_kv, cta_order=order, persistent_ctas=sm_count)
+
+
+def plan(problem: AttentionProblem, schedule: Flash3Schedule) -> Plan:
+    """Tensors and the single persistent launch."""
+    p = problem
+    table = TensorTable()
+    q = table.add("Q", (p.batch, p.heads, p.seq, p.dim), p.storage, p.layout)
+    k = table.add("K", (p.batch, p.kv_heads, p.seq_kv, p.dim), p.kv_storage, p.layout)
+    v = table.add("V", (p.batch, p.kv_heads, p.seq_kv, p.dim), p.kv_storage, p.layout)
+    o = table.add("O", (p.batch, p.heads, p.seq, p.dim), p.storage, p.layout)
+    lse = table.add("LSE", (p.batch, p.heads, 1, p.seq), DTYPES["fp32"])
+    q_blocks = -(-p.seq // schedule.tile_q)
+    total_blocks = p.batch * p.heads * q_blocks
+    ctas = min(schedule.persistent_ctas, total_blocks)
+
+    def item(number: int) -> WorkItem:
+        b, h, block = cta_position(number, p.batch, p.heads, q_blocks, schedule.cta_order)
+        row = block * schedule.tile_q
+        views = (
+            q.view(b, h).window(row, schedule.tile_q),
+            k.view(b, h // p.group),
+            v.view(b, h // p.group),
+            o.view(b, h).window(row, schedule.tile_q),
+            lse.view(b, h).window(0, 1, row, schedule.tile_q),
+        )
+        return WorkItem(views, block_parameters(p, row, min(row + schedule.tile_q, p.seq), block, schedule.kv_order))
+
+    def work(cta: int) -> Sequence[WorkItem]:
+        return [item(number) for number in range(cta, total_blocks, ctas)]
+
+    def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
+        keys, diagonal, backward = parameters
+        return flash3_block(matrices, keys, diagonal, backward, p.scale, schedule)
+
+    element = p.kv_storage.element_bytes
+    shared = p.dim * (schedule.tile_q * p.storage.element_bytes + 2 * schedule.stages * schedule.tile_kv * element)
+    threads = 128 * (1 + schedule.tile_q // ROWS_PER_WARPGROUP)
+    resources = CtaResources(threads, 65536 // threads // 8 * 8, shared)
+    launch = KernelLaunch("flash3_forward", ctas, resources, work, agents, schedule.instruction, warps=4)
+    return Plan(name, p, schedule, table.tensors, (launch,), ("Q", "K", "V"), ("O", "LSE"))
+
+
+def flash3_block(
+    matrices: tuple[Matrix, ...], keys: int, diagonal: int, backward: int, scale: float, schedule: Flash3Schedule
+) -> tuple[Program, ...]:
+    """The producer and the consumers of one query block."""
+    q, k, v, o, lse = matrices
+    step, stages = schedule.tile_kv, schedule.stages
+    consumers = schedule.tile_q // ROWS_PER_WARPGROUP
+    blocks = key_value_blocks(-(-keys // step), "backward" if backward else "forward", 0)
+
+    q_full, q_empty = Barrier("Q full"), Barrier("Q empty", consumers, open_phases=1)
+    k_full = [Barrier(f"K full {s}") for s in range(stages)]
+    v_full = [Barrier(f"V full {s}") for s in range(stages)]
+    k_empty = [Barrier(f"K empty {s}", consumers, open_phases=1) for s in range(stages)]
+    v_empty = [Barrier(f"V empty {s}", consumers, open_phases=1) for s in range(stages)]
+    buffer: dict[Any, Any] = {}
+
+    def producer() -> Program:
+        yield Await(q_empty)
+        buffer["Q"] = yield Load(q.tile(0, schedule.tile_q))
+        yield Arrive(q_full, after=buffer["Q"])
+        for position, block in enumerate(blocks):
+            stage, start = position % stages, block * step
+            for matrix, full, empty in ((k, k_full, k_empty), (v, v_full, v_empty)):
+                yield Await(empty[stage])
+                tile = yield Load(matrix.tile(start, min(step, keys - start)))
+                buffer[matrix.name, stage] = tile
+                yield Arrive(full[stage], after=tile)
+
+    def consumer(warpgroup: int) -> Program:
+        first_row = warpgroup * ROWS_PER_WARPGROUP
+        own = max(0, min(ROWS_PER_WARPGROUP, q.rows - first_row))
+        shape_qk = (ROWS_PER_WARPGROUP, step, q.cols)
+        shape_pv = (ROWS_PER_WARPGROUP, v.cols, step)
+        maximum = np.full((own, 1), -np.inf, np.float32)
+        total = np.zeros((own, 1), np.float32)
+        output: Any = np.zeros((own, v.cols), np.float32)
+        probabilities: Any = None
+
+        yield Await(q_full)
+        q_rows = yield Vector(lambda tile: tile[first_row : first_row + own], (buffer["Q"],))
+        for position in range(len(blocks) + 1):
+            stage, previous = position % stages, (position - 1) % stages
+            scores = None
+            if position < len(blocks):
+                yield Await(k_full[stage])
+                scores = yield Matmul(q_rows, buffer[k.name, stage], shape_qk, transpose_b=True, asynchronous=True)
+            if position > 0:
+                yield Await(v_full[previous])
+                output = yield Matmul(
+                    probabilities, buffer[v.name, previous], shape_pv, output, a_in_registers=True, asynchronous=True
+                )
+            decay: Any = None
+            if position < len(blocks):
+                yield Wait(scores)
+                yield Arrive(k_empty[stage])
+                first_key = blocks[position] * step
+                probabilities, maximum, total, decay = yield Vector(
+                    lambda s, m, t, first=first_key: online_scores(
+                        mask_scores(s * np.float32(scale), first, diagonal + first_row), m, t
+                    ),
+                    (scores, maximum, total),
+                    exps=ROWS_PER_WARPGROUP * step,
+                    instructions=ONLINE_INSTRUCTIONS * ROWS_PER_WARPGROUP * step,
+                    results=4,
+                )
+            if position > 0:
+                yield Wait(output)
+                yield Arrive(v_empty[previous])
+            if 0 < position < len(blocks):
+                output = yield Vector(lambda acc, f: acc * f, (output, decay), instructions=ROWS_PER_WARPGROUP * v.cols)
+        yield Arrive(q_empty)
+        result, row_lse = yield Vector(
+            finish, (maximum, total, output), instructions=2 * ROWS_PER_WARPGROUP * v.cols, results=2
+        )
+        yield Store(o.tile(first_row, own), result)
+        yield Store(lse.tile(0, 1, first_row, own), row_lse.T if hasattr(row_lse, "T") else row_lse)
+
+    return producer(), *(consumer(w) for w in range(consumers))

@@ -1,0 +1,67 @@
+"""One output tile of a matrix product as a tile program: a producer that copies, a consumer that multiplies.
+
+This is the structure of a warp-specialised GEMM (CUTLASS 3 `KernelTmaWarpSpecialized`): `stages` shared-memory
+buffers, each guarded by a full and an empty barrier, so that loads of the next tile run under the epilogue.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Store, Vector
+from traces.tensor import Matrix
+
+
+def gemm_tile(
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+    *,
+    tile: tuple[int, int, int],
+    stages: int,
+    transpose_b: bool,
+    scale: float = 1.0,
+    share_a: tuple[int, int] = (1, 0),
+    share_b: tuple[int, int] = (1, 0),
+) -> tuple[Program, ...]:
+    """Agents computing C = scale * A @ B (or A @ B.T) for one tile; every matrix is already cut to the tile.
+
+    Args:
+        a: [m, K]; b: [K, n], or [n, K] with `transpose_b`; c: [m, n].
+        tile: (m, n, k step) that the tensor cores execute.
+        share_a, share_b: (CTAs that multicast this operand to each other, which share this CTA loads).
+    """
+    tile_m, tile_n, tile_k = tile
+    full = [Barrier(f"full {s}", count=2) for s in range(stages)]
+    empty = [Barrier(f"empty {s}", open_phases=1) for s in range(stages)]
+    buffers: dict[int, tuple[Any, Any]] = {}
+    starts = range(0, a.cols, tile_k)
+
+    def producer() -> Program:
+        for step, k in enumerate(starts):
+            stage = step % stages
+            yield Await(empty[stage])
+            a_tile = yield Load(a.tile(0, a.rows, k, tile_k), *share_a)
+            b_tile = yield Load(b.tile(0, b.rows, k, tile_k) if transpose_b else b.tile(k, tile_k), *share_b)
+            buffers[stage] = a_tile, b_tile
+            yield Arrive(full[stage], after=a_tile)
+            yield Arrive(full[stage], after=b_tile)
+
+    def consumer() -> Program:
+        accumulator = None
+        for step, _ in enumerate(starts):
+            stage = step % stages
+            yield Await(full[stage])
+            a_tile, b_tile = buffers[stage]
+            accumulator = yield Matmul(a_tile, b_tile, (tile_m, tile_n, tile_k), accumulator, transpose_b)
+            yield Arrive(empty[stage])
+        # Epilogue: scale and convert each accumulator, through shared memory for coalesced stores.
+        result = yield Vector(
+            lambda x: x * scale,
+            (accumulator,),
+            instructions=2 * tile_m * tile_n,
+            shared_bytes=2 * c.tile(0, c.rows).size_bytes,
+        )
+        yield Store(c.tile(0, c.rows), result)
+
+    return producer(), consumer()

@@ -1,0 +1,103 @@
+"""Kernel launches: a grid of CTAs, what each needs of an SM, and the programs they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from traces.ops import Program
+from traces.problem import AttentionProblem
+from traces.tensor import Matrix, Tensor, View
+
+
+@dataclass(frozen=True, slots=True)
+class CtaResources:
+    """What one CTA occupies on an SM.
+
+    Attributes:
+        threads: threads per CTA.
+        registers_per_thread: registers allocated to each.
+        shared_bytes: static + dynamic shared memory.
+    """
+
+    threads: int
+    registers_per_thread: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """One piece of work of a CTA: the views its matrices are bound to, and the program's integer parameters.
+
+    A CTA of an ordinary kernel has one item; a persistent CTA has as many as it loops over. Two items with equal
+    `shape_key` run the same operations at other addresses.
+    """
+
+    views: tuple[View, ...]
+    parameters: tuple[int, ...]
+
+    def shape_key(self) -> tuple[Any, ...]:
+        return tuple(v.shape_key() for v in self.views), self.parameters
+
+    def matrices(self) -> tuple[Matrix, ...]:
+        return tuple(Matrix(slot, v.tensor.name, v.rows, v.cols, v.tensor.dtype) for slot, v in enumerate(self.views))
+
+
+Agents = Callable[[tuple[Matrix, ...], tuple[int, ...]], tuple[Program, ...]]
+"""Builds the agents of one work item from its matrices and parameters. It must depend on nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLaunch:
+    """A kernel: `ctas` CTAs, launched in index order.
+
+    Attributes:
+        name: kernel name in tables.
+        ctas: grid size.
+        resources: per-CTA needs.
+        work: CTA index → its work items.
+        agents: the program(s).
+        instruction: tensor-core family, `mma_sync` (operands through registers) or `wgmma` (from shared memory).
+        warps: warps that share a Matmul's rows (each re-reads the B operand with `mma_sync`).
+        cluster: consecutive CTAs that form a thread-block cluster and start together.
+    """
+
+    name: str
+    ctas: int
+    resources: CtaResources
+    work: Callable[[int], Sequence[WorkItem]]
+    agents: Agents
+    instruction: str = "mma_sync"
+    warps: int = 4
+    cluster: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An algorithm applied to a problem: its tensors and the kernels to launch back to back.
+
+    Attributes:
+        algorithm: registry name.
+        problem, schedule: what it was built from.
+        tensors: every tensor in memory, in address order.
+        launches: the kernels.
+        inputs, outputs: tensor names given before and expected after.
+        accumulates: tensors that hold fp32 partial results between kernels (none for the forward kernels here).
+    """
+
+    algorithm: str
+    problem: AttentionProblem
+    schedule: Any
+    tensors: tuple[Tensor, ...]
+    launches: tuple[KernelLaunch, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    accumulates: tuple[str, ...] = field(default=())
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor called `name`."""
+        for t in self.tensors:
+            if t.name == name:
+                return t
+        raise KeyError(name)

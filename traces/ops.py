@@ -1,0 +1,129 @@
+"""The tile operations that programs yield.
+
+A program is a generator. What it receives back from a `yield` is the value of the operation: an array in the numeric
+driver, a stand-in in the drivers that only need the order and the addresses.
+
+    q = yield Load(Q.tile(i * 128, 128))        # starts an asynchronous copy into shared memory
+    yield Wait(q)                               # q may be read from here on
+    s = yield Matmul(q, k, transpose_b=True)    # tensor cores
+    p = yield Vector(softmax, (s,), exps=...)   # CUDA cores and the exponential unit
+    yield Store(O.tile(i * 128, 128), o)        # posted write
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+from traces.tensor import Tile
+
+__all__ = ["Arrive", "Await", "Barrier", "Load", "Matmul", "Op", "Program", "Store", "Vector", "Wait"]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Start copying `tile` from global to shared memory (cp.async, TMA); yields a value to `Wait` for.
+
+    Attributes:
+        tile: what to copy. Rows past the matrix are not read; consumers see zeros only if they pad.
+        multicast: CTAs of the cluster that load this very tile together: each asks the L2 for its 1/multicast share
+            and all of them receive the whole tile (TMA multicast).
+        share: which share this CTA asks for, 0 <= share < multicast.
+    """
+
+    tile: Tile
+    multicast: int = 1
+    share: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Block until an asynchronous `Load` or `Matmul` is complete; only then may its value be read."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Matmul:
+    """accumulator += a @ b (or a @ b.T) on the tensor cores; yields the new accumulator.
+
+    Attributes:
+        a, b: operands of shape [m, k] and [k, n] ([n, k] with `transpose_b`).
+        shape: (m, n, k) that the tensor cores execute (padded to the tile, whatever the operands' ragged size).
+        accumulator: fp32 [m, n], or None for zero.
+        a_in_registers: A comes from registers (P in attention), not from shared memory.
+        asynchronous: issue only (wgmma); the value needs a `Wait`.
+    """
+
+    a: Any
+    b: Any
+    shape: tuple[int, int, int]
+    accumulator: Any = None
+    transpose_b: bool = False
+    a_in_registers: bool = False
+    asynchronous: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """Element-wise and row work on the CUDA cores; yields `function(*inputs)`.
+
+    Attributes:
+        function: what the numeric driver computes.
+        inputs: its arguments.
+        exps: exponentials executed (MUFU operations).
+        instructions: other fp32 instructions executed, counted per lane.
+        shared_bytes: shared memory traffic of the step in bytes (exchange between warps), half written, half read.
+        results: values that `function` returns; more than one come back as a tuple.
+    """
+
+    function: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    exps: int = 0
+    instructions: int = 0
+    shared_bytes: int = 0
+    results: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write `value` to `tile` (posted: the program goes on when the SM's write port has taken it)."""
+
+    tile: Tile
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """A named mbarrier of the CTA: a phase completes after `count` arrivals.
+
+    Attributes:
+        name: identity within the CTA; the same name in the next work item is the same barrier.
+        count: arrivals per phase.
+        open_phases: phases complete at the start (1 for the 'empty' barrier of a free stage).
+    """
+
+    name: str
+    count: int = 1
+    open_phases: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrive:
+    """Arrive at `barrier`, at once or when the asynchronous `after` completes (TMA's complete_tx)."""
+
+    barrier: Barrier
+    after: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Block until the next phase of `barrier` that this agent has not yet seen is complete."""
+
+    barrier: Barrier
+
+
+Op = Load | Wait | Matmul | Vector | Store | Arrive | Await
+Program = Generator[Op, Any, None]
+"""What one agent (a warp, a warpgroup, or a whole CTA) does for one work item."""

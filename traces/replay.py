@@ -1,0 +1,229 @@
+"""Reads a trace file back as a plan whose programs yield the recorded operations, for the simulator.
+
+The numbers are gone: a replayed plan can be timed, but not computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from traces.algorithms import algorithm
+from traces.dtypes import dtype
+from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
+from traces.ops import Arrive, Await, Barrier, Load, Matmul, Op, Program, Store, Vector, Wait
+from traces.problem import AttentionProblem
+from traces.record import CONSTANT, NO_VALUE
+from traces.tensor import Matrix, Tensor, Tile, View
+from traces.tracefile import Ints, Table, read
+
+OPERATIONS = {kind.__name__ for kind in (Load, Wait, Matmul, Vector, Store, Arrive, Await)}
+
+
+def load_trace(path: str | PathLike[str]) -> Plan:
+    """The plan recorded in `path`: same tensors, launches, work items and operations.
+
+    Raises:
+        ValueError: not a trace file, or one that contradicts itself; one sentence naming it.
+    """
+    path = Path(path)
+    header, tables = read(path)
+    try:
+        tensors = tuple(_tensor(entry) for entry in header["tensors"])
+        _check(header, tables, tensors)
+        launches = tuple(
+            KernelLaunch(
+                entry["name"],
+                entry["ctas"],
+                CtaResources(**entry["resources"]),
+                replay.work,
+                replay.agents,
+                entry["instruction"],
+                entry["warps"],
+                entry["cluster"],
+            )
+            for kernel, entry in enumerate(header["launches"])
+            for replay in [_Replay(kernel, entry["ctas"], tensors, tables)]
+        )
+        schedule = algorithm(header["algorithm"]).Schedule_().changed(header["schedule"])
+        problem = AttentionProblem.from_dict(header["problem"])
+        names = tuple(tuple(header[key]) for key in ("inputs", "outputs", "accumulates"))
+        return Plan(header["algorithm"], problem, schedule, tensors, launches, *names)
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"trace file {path} is damaged: {what}") from None
+
+
+def _tensor(entry: dict[str, Any]) -> Tensor:
+    return Tensor(**entry | {"dtype": dtype(entry["dtype"])})
+
+
+def _check(header: dict[str, Any], tables: dict[str, Table], tensors: tuple[Tensor, ...]) -> None:
+    """Raise ValueError unless the tables refer only to what exists."""
+    programs, ops, items = tables["programs"], tables["ops"], tables["items"]
+    count, kernels = len(programs.ints["program"]), len(header["launches"])
+    _require(np.array_equal(programs.ints["program"], np.arange(count)), "programs are not numbered from 0")
+    for table in (ops, items):
+        _require(_within(table.ints["program"], count), "a row names a program that is not in the file")
+    for table in (programs, items):
+        _require(_within(table.ints["kernel"], kernels), "a row names a kernel that is not in the header")
+    _require(bool(np.all(np.diff(ops.ints["program"]) >= 0)), "operations are not in order of their programs")
+    _require(_within(programs.lists["slot_tensor"].values, len(tensors)), "a program names an unknown tensor")
+    agents = programs.ints["agents"][ops.ints["program"]]
+    _require(bool(np.all((ops.ints["agent"] >= 0) & (ops.ints["agent"] < agents))), "a row names an unknown agent")
+    unknown = set(ops.texts["op"]) - OPERATIONS
+    _require(not unknown, f"operation {min(unknown, default='')!r} is unknown")
+    _check_operands(programs, ops, tensors)
+    ctas = np.array([entry["ctas"] for entry in header["launches"]], np.int64)
+    kernel, cta, number = (items.ints[c] for c in ("kernel", "cta", "item"))
+    _require(bool(np.all((cta >= 0) & (cta < ctas[kernel]))), "an item names a CTA outside its grid")
+    start = np.concatenate(([True], (np.diff(kernel) != 0) | (np.diff(cta) != 0)))[: len(cta)]
+    place = np.diff(kernel) * (int(ctas.max(initial=1)) + 1) + np.diff(cta)
+    _require(bool(np.all(place >= 0)), "items are not in order of kernel and CTA")
+    expected = np.arange(len(cta)) - np.maximum.accumulate(np.where(start, np.arange(len(cta)), 0))
+    _require(np.array_equal(number, expected), "items of a CTA are not numbered from 0")
+    slots = np.diff(programs.lists["slot_tensor"].starts)
+    _require(np.array_equal(np.diff(items.lists["base"].starts), slots[items.ints["program"]]), "an item lacks a base")
+
+
+def _check_operands(programs: Table, ops: Table, tensors: tuple[Tensor, ...]) -> None:
+    """Raise ValueError unless operands exist, and tiles lie at the offsets that are recorded for them."""
+    program, inputs, slots = ops.ints["program"], ops.lists["inputs"], programs.lists["slot_tensor"]
+    values = np.bincount(program, ops.ints["results"], len(programs.ints["program"]))
+    known = values[np.repeat(program, np.diff(inputs.starts))]
+    _require(
+        bool(np.all((inputs.values >= CONSTANT) & (inputs.values < known))),
+        "a row reads a value that no operation yields",
+    )
+    moves = np.flatnonzero(np.isin(np.array(ops.texts["op"], np.str_), ("Load", "Store")))
+    at = {column: ops.ints[column][moves] for column in ops.ints}
+    _require(
+        bool(np.all((at["slot"] >= 0) & (at["slot"] < np.diff(slots.starts)[at["program"]]))),
+        "a row names an unknown slot",
+    )
+    slot = slots.starts[at["program"]] + at["slot"]
+    element_bytes = np.array([t.dtype.element_bytes for t in tensors], np.int64)[slots.values[slot]]
+    pitch = programs.lists["slot_pitch_bytes"].values[slot]
+    whole = pitch == at["cols"] * element_bytes
+    found = (
+        np.array_equal(at["pitch_bytes"], pitch)
+        and np.array_equal(at["offset"], at["row"] * pitch + at["col"] * element_bytes)
+        and np.array_equal(at["runs"], np.where(whole, 1, at["rows"]))
+        and np.array_equal(at["run_bytes"], at["cols"] * element_bytes * np.where(whole, at["rows"], 1))
+    )
+    _require(found, "an operation's offset and runs are not where its tile is")
+
+
+def _within(values: Ints, count: int) -> bool:
+    return bool(np.all((values >= 0) & (values < count)))
+
+
+def _require(condition: bool, sentence: str) -> None:
+    if not condition:
+        raise ValueError(sentence)
+
+
+class _Replay:
+    """The work items and programs of one recorded kernel."""
+
+    def __init__(self, kernel: int, ctas: int, tensors: tuple[Tensor, ...], tables: dict[str, Table]) -> None:
+        self._tensors = tensors
+        self._programs, self._ops, self._items = (tables[name] for name in ("programs", "ops", "items"))
+        own = np.flatnonzero(self._items.ints["kernel"] == kernel)
+        first = int(own[0]) if len(own) else 0
+        self._first_item = first + np.searchsorted(self._items.ints["cta"][own], np.arange(ctas + 1))
+        self._first_op = np.searchsorted(self._ops.ints["program"], np.arange(len(self._programs.ints["program"]) + 1))
+        self._by_shape: dict[tuple[Any, ...], int] = {}
+        for program in np.flatnonzero(self._programs.ints["kernel"] == kernel).tolist():
+            lists = self._programs.lists
+            names = [tensors[t].name for t in lists["slot_tensor"].row(program)]
+            shapes = tuple(zip(names, lists["slot_rows"].row(program), lists["slot_cols"].row(program), strict=True))
+            self._by_shape[shapes, tuple(lists["parameters"].row(program))] = program
+
+    def work(self, cta: int) -> Sequence[WorkItem]:
+        """The items of CTA `cta`, with views placed by their recorded addresses."""
+        first, last = self._first_item[cta : cta + 2].tolist()
+        return [self._item(index) for index in range(first, last)]
+
+    def _item(self, index: int) -> WorkItem:
+        lists = self._programs.lists
+        program = int(self._items.ints["program"][index])
+        columns = ("slot_tensor", "slot_rows", "slot_cols", "slot_pitch_bytes")
+        slots = zip(*(lists[c].row(program) for c in columns), self._items.lists["base"].row(index), strict=True)
+        views = tuple(_view(self._tensors[tensor], *shape) for tensor, *shape in slots)
+        return WorkItem(views, tuple(lists["parameters"].row(program)))
+
+    def agents(self, matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
+        """Generators over the recorded operations of the program for these shapes."""
+        program = self._by_shape[tuple((m.name, m.rows, m.cols) for m in matrices), parameters]
+        rows = slice(*self._first_op[program : program + 2].tolist())
+        columns: dict[str, list[Any]] = {c: v[rows].tolist() for c, v in self._ops.ints.items()}
+        columns |= {c: v[rows] for c, v in self._ops.texts.items()}
+        columns |= {"inputs": [self._ops.lists["inputs"].row(i) for i in range(rows.start, rows.stop)]}
+        ops = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        values: dict[int, Any] = {NO_VALUE: None, CONSTANT: "a constant of the recorded program"}
+        count = int(self._programs.ints["agents"][program])
+        return tuple(_agent([op for op in ops if op["agent"] == a], matrices, values) for a in range(count))
+
+
+def _view(tensor: Tensor, rows: int, cols: int, pitch_bytes: int, address: int) -> View:
+    """The view at `address`; its place in the tensor follows from the layout."""
+    element = (address - tensor.base) // tensor.dtype.element_bytes
+    rest, col = divmod(element, tensor.cols)
+    if tensor.layout == "bhsd":
+        rest, row = divmod(rest, tensor.rows)
+        batch, head = divmod(rest, tensor.heads)
+    else:
+        rest, head = divmod(rest, tensor.heads)
+        batch, row = divmod(rest, tensor.rows)
+    return View(tensor, batch, head, row, col, rows, cols, address, pitch_bytes)
+
+
+def _agent(rows: list[dict[str, Any]], matrices: tuple[Matrix, ...], values: dict[int, Any]) -> Program:
+    """Yields the recorded operations, with whatever the driver answers in place of the values."""
+    for row in rows:
+        missing = [token for token in row["inputs"] if token not in values]
+        if missing:
+            raise ValueError(f"a recorded {row['op']} reads value {missing[0]} before the operation that yields it")
+        result = yield _op(row, matrices, [values[token] for token in row["inputs"]])
+        if row["results"] == 1:
+            values[row["token"]] = result
+        elif row["results"] > 1:
+            values.update(enumerate(result, row["token"]))
+
+
+def _op(row: dict[str, Any], matrices: tuple[Matrix, ...], inputs: list[Any]) -> Op:
+    match row["op"]:
+        case "Load":
+            return Load(_tile(row, matrices), row["multicast"], row["share"])
+        case "Store":
+            return Store(_tile(row, matrices), *inputs)
+        case "Wait":
+            return Wait(*inputs)
+        case "Matmul":
+            flags = (bool(row[c]) for c in ("transpose_b", "a_in_registers", "asynchronous"))
+            a, b, accumulator = inputs
+            return Matmul(a, b, (row["m"], row["n"], row["k"]), accumulator, *flags)
+        case "Vector":
+            costs = (row[c] for c in ("exps", "instructions", "shared_bytes", "results"))
+            return Vector(_no_numbers, tuple(inputs), *costs)
+        case "Arrive":
+            return Arrive(_barrier(row), *inputs)
+        case _:
+            return Await(_barrier(row))
+
+
+def _tile(row: dict[str, Any], matrices: tuple[Matrix, ...]) -> Tile:
+    return Tile(matrices[row["slot"]], row["row"], row["rows"], row["col"], row["cols"])
+
+
+def _barrier(row: dict[str, Any]) -> Barrier:
+    return Barrier(row["barrier"], row["barrier_count"], row["open_phases"])
+
+
+def _no_numbers(*_: Any) -> Any:
+    raise ValueError("a plan read from a trace file can be simulated but not computed: it holds no numbers")
