@@ -31,7 +31,7 @@ def port_bytes(launch: KernelLaunch) -> PortBytes:
     """Count one launch. Work items of equal shape are executed once and multiplied."""
     known: dict[Any, tuple[int, int, int]] = {}
     read = write = asked = 0
-    for cta in range(launch.ctas):
+    for cta in range(launch.work_count):
         for item in launch.work(cta):
             key = item.shape_key()
             if key not in known:

@@ -92,7 +92,7 @@ def map_call(call: MeasuredCall) -> MappedCall | None:
     if call.algorithm == "naive":
         return MappedCall(call, "naive", naive_schedule(call.kernels))
     if call.algorithm in ("cudnn", "cudnn_causal"):
-        return MappedCall(call, "flash3", cudnn_schedule(call.kernels[0], call.problem.causal))
+        return MappedCall(call, "flash3", cudnn_schedule(call.kernels[0]))
     return None
 
 
@@ -123,11 +123,11 @@ def naive_schedule(kernels: tuple[MeasuredKernel, ...]) -> NaiveSchedule:
     )
 
 
-def cudnn_schedule(kernel: MeasuredKernel, causal: bool) -> Flash3Schedule:
+def cudnn_schedule(kernel: MeasuredKernel) -> Flash3Schedule:
     """cuDNN's forward: `…_64x128x128_4x1x1_…` is 64 query rows per consumer warpgroup, 128 keys, head dimension 128.
 
-    One warpgroup of the CTA produces, the others consume. The order of blocks is not in the name: heaviest first under
-    a causal mask is an assumption.
+    One warpgroup of the CTA produces, the others consume. The orders are not in the name and are assumed: blocks of one
+    head follow each other, since every K and V came from HBM once; KV blocks go forward.
     """
     match = re.search(r"_(\d+)x(\d+)x(\d+)_\d+x1x1_cga1x1x1_", kernel.name)
     if match is None or int(match[1]) != ROWS_PER_WARPGROUP:
@@ -136,6 +136,7 @@ def cudnn_schedule(kernel: MeasuredKernel, causal: bool) -> Flash3Schedule:
     return Flash3Schedule(
         tile_q=consumers * ROWS_PER_WARPGROUP,
         tile_kv=int(match[2]),
-        cta_order="longest_first" if causal else "m_fastest",
+        kv_order="forward",
+        cta_order="m_fastest",
         persistent_ctas=kernel.ctas,
     )

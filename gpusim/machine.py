@@ -85,7 +85,9 @@ class _Kernel:
         self._gpu, self._memory, self._launch, self._ended = gpu, memory, launch, ended
         self._programs = ProgramTable(gpu)
         self._tensor_rows: list[list[int]] = []
-        self._next = 0
+        self._next = list(range(launch.cluster))
+        self._started = 0
+        self._rank_of_slot: dict[int, int] = {}
         self._occupancy = ctas_per_sm(gpu, launch.resources, launch.name)
         first = self._items(0)
         self._sms = SmArray(gpu.sm.count, self._occupancy, len(self._programs.ranges[first[0][0]]))
@@ -127,10 +129,10 @@ class _Kernel:
             dram_peak_bytes_per_cycle=gpu.hbm_bytes_per_clk,
         )
 
-    def _items(self, cta: int) -> list[list[int]]:
-        """The CTA's work items as table rows: program, then the views' addresses."""
+    def _items(self, index: int) -> list[list[int]]:
+        """The items of a work index as table rows: program, then the views' addresses."""
         rows = []
-        for item in self._launch.work(cta):
+        for item in self._launch.work(index):
             program = self._programs.program_of(self._launch, item)
             if program == len(self._tensor_rows):
                 tensors = [v.tensor.index for v in item.views]
@@ -139,52 +141,73 @@ class _Kernel:
             rows.append([program, *addresses, *[0] * (oc.MAX_VIEWS - len(addresses))])
         return rows
 
+    def _take(self, rank: int) -> list[list[int]]:
+        """The next work that a CTA of cluster rank `rank` gets; empty when none is left."""
+        while self._next[rank] < self._launch.work_count:
+            index = self._next[rank]
+            self._next[rank] += self._launch.cluster
+            items = self._items(index)
+            if items:
+                return items
+        return []
+
     def _place_first(self, begin: float) -> dict[int, float]:
         """Fill the empty GPU in CTA → SM order; returns the start time of each SM that has work."""
-        order = self._gpu.sm.cta_order
         starts: dict[int, float] = {}
         for round_number in range(self._occupancy):
-            for sm in order:
-                if self._next >= self._launch.ctas:
+            for sm in self._gpu.sm.cta_order:
+                if self._started == self._launch.ctas:
                     return starts
-                at = begin + self._next * self._gpu.sm.cta_launch_interval_cycles
-                self._install(sm * self._occupancy + round_number, at)
-                starts.setdefault(sm, at)
+                at = begin + self._started * self._gpu.sm.cta_launch_interval_cycles
+                if self._start_cta(sm * self._occupancy + round_number, at):
+                    starts.setdefault(sm, at)
         return starts
 
-    def _install(self, slot: int, at: float) -> None:
-        items = self._items(self._next)
-        self._next += 1
+    def _start_cta(self, slot: int, at: float) -> bool:
+        """Start the grid's next CTA in a slot; False if it has nothing to do."""
+        rank = self._started % self._launch.cluster
+        self._started += 1
+        items = self._take(rank)
+        if not items:
+            self._ended(1)
+            return False
         self._sms.use_programs(self._programs, self._tensor_rows)
-        self._sms.install(slot, items, at)
+        self._rank_of_slot[slot] = rank
+        self._sms.install(slot, items, at, closed=not self._launch.queue)
+        return True
 
     def _sm(self, env: simpy.Environment, sm: int, start: float) -> Generator[simpy.Event, None, None]:
-        """An SM: takes its turns until it has no CTA left and there is none to fetch."""
+        """An SM: takes its turns until it has no CTA left and there is none to start."""
         state, memory = self._sms.state, self._memory.state
-        finished = self._sms.values["finished"]
+        attention = self._sms.values["attention"]
         yield env.timeout(start - env.now)
         while True:
             now = env.now
             due = step(state, memory, sm, now)
-            if finished[sm]:
-                self._refill(sm, now)
+            while attention[sm]:
+                attention[sm] = 0
+                self._look_after(sm, now)
                 due = step(state, memory, sm, now)
             if due == math.inf:
                 return
             yield env.timeout(due - now)
 
-    def _refill(self, sm: int, now: float) -> None:
-        """Give the SM's free CTA slots the next CTAs of the grid."""
+    def _look_after(self, sm: int, now: float) -> None:
+        """Give hungry CTAs of the SM their next work, and free slots the next CTA of the grid."""
         values = self._sms.values
-        count = int(values["finished"][sm])
-        values["finished"][sm] = 0
-        self._ended(count)
-        if self._next >= self._launch.ctas:
-            return
-        first = sm * self._occupancy
-        for slot in range(first, first + self._occupancy):
-            if values["live_agents"][slot] == 0 and self._next < self._launch.ctas:
-                self._install(slot, now + self._gpu.sm.cta_launch_interval_cycles)
+        for slot in range(sm * self._occupancy, (sm + 1) * self._occupancy):
+            if values["hungry"][slot]:
+                items = self._take(self._rank_of_slot[slot])
+                self._sms.use_programs(self._programs, self._tensor_rows)
+                if items:
+                    self._sms.feed(slot, items, now)
+                else:
+                    self._sms.close(slot, now)
+            if slot in self._rank_of_slot and values["live_agents"][slot] == 0:
+                del self._rank_of_slot[slot]
+                self._ended(1)
+                while self._started < self._launch.ctas and slot not in self._rank_of_slot:
+                    self._start_cta(slot, now + self._gpu.sm.cta_launch_interval_cycles)
 
 
 def _timeline(memory: MemorySystem) -> Timeline:

@@ -56,11 +56,13 @@ class KernelLaunch:
         name: kernel name in tables.
         ctas: grid size.
         resources: per-CTA needs.
-        work: CTA index → its work items.
+        work: work index → its items. CTA c starts with index c.
         agents: the program(s).
         instruction: tensor-core family, `mma_sync` (operands through registers) or `wgmma` (from shared memory).
         warps: warps that share a Matmul's rows (each re-reads the B operand with `mma_sync`).
         cluster: consecutive CTAs that form a thread-block cluster and start together.
+        queue: number of work indices when CTAs are persistent and fetch their next index from a shared counter (a CTA of
+            cluster rank r takes the indices with index % cluster == r); 0 when each CTA does its own index only.
     """
 
     name: str
@@ -71,6 +73,12 @@ class KernelLaunch:
     instruction: str = "mma_sync"
     warps: int = 4
     cluster: int = 1
+    queue: int = 0
+
+    @property
+    def work_count(self) -> int:
+        """Number of work indices, over all CTAs."""
+        return self.queue or self.ctas
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,15 +47,15 @@ def run(plan: Plan, inputs: Mapping[str, Array], round_storage: bool = True) -> 
         values = np.asarray(inputs[t.name], np.float32)
         memory[t.name] = t.dtype.round(values) if round_storage else values
     for launch in plan.launches:
-        for cta in range(launch.ctas):
-            _run_cta(launch, cta, memory, round_storage)
+        for index in range(launch.work_count):
+            _run_cta(launch, index, memory, round_storage)
     return {name: memory[name] for name in plan.outputs}
 
 
-def _run_cta(launch: KernelLaunch, cta: int, memory: dict[str, Array], round_storage: bool) -> None:
+def _run_cta(launch: KernelLaunch, index: int, memory: dict[str, Array], round_storage: bool) -> None:
     barriers = BarrierState()
     handler = _Numeric(memory, round_storage)
-    for item in launch.work(cta):
+    for item in launch.work(index):
         handler.item = item
         run_agents(launch.agents(item.matrices(), item.parameters), handler, barriers)
 

@@ -30,24 +30,24 @@ def record(plan: Plan, path: str | PathLike[str], progress: Callable[[int, int],
     Programs that differ in nothing but addresses (equal `WorkItem.shape_key`) are run and written once.
 
     Args:
-        progress: called with (CTAs done, CTAs in all) after each CTA.
+        progress: called with (work indices done, in all) after each.
 
     Raises:
         ValueError: another ending.
     """
-    total, done, program_count = sum(launch.ctas for launch in plan.launches), 0, 0
+    total, done, program_count = sum(launch.work_count for launch in plan.launches), 0, 0
     with writing(Path(path), _header(plan)) as out:
         for kernel, launch in enumerate(plan.launches):
             programs: dict[tuple[Any, ...], int] = {}
-            for cta in range(launch.ctas):
-                for number, item in enumerate(launch.work(cta)):
+            for index in range(launch.work_count):
+                for number, item in enumerate(launch.work(index)):
                     key = item.shape_key()
                     if key not in programs:
                         programs[key] = program_count
                         _record_program(out, program_count, kernel, launch, item)
                         program_count += 1
                     base = [view.address for view in item.views]
-                    row = {"kernel": kernel, "cta": cta, "item": number, "program": programs[key], "base": base}
+                    row = {"kernel": kernel, "index": index, "item": number, "program": programs[key], "base": base}
                     out.add("items", row)
                 done += 1
                 if progress is not None:
@@ -65,6 +65,7 @@ def _header(plan: Plan) -> dict[str, Any]:
             {
                 "name": launch.name,
                 "ctas": launch.ctas,
+                "queue": launch.queue,
                 "resources": asdict(launch.resources),
                 "instruction": launch.instruction,
                 "warps": launch.warps,

@@ -45,9 +45,10 @@ def load_trace(path: str | PathLike[str]) -> Plan:
                 entry["instruction"],
                 entry["warps"],
                 entry["cluster"],
+                entry["queue"],
             )
             for kernel, entry in enumerate(header["launches"])
-            for replay in [_Replay(kernel, entry["ctas"], tensors, tables)]
+            for replay in [_Replay(kernel, entry["queue"] or entry["ctas"], tensors, tables)]
         )
         schedule = algorithm(header["algorithm"]).Schedule_().changed(header["schedule"])
         problem = AttentionProblem.from_dict(header["problem"])
@@ -78,14 +79,14 @@ def _check(header: dict[str, Any], tables: dict[str, Table], tensors: tuple[Tens
     unknown = set(ops.texts["op"]) - OPERATIONS
     _require(not unknown, f"operation {min(unknown, default='')!r} is unknown")
     _check_operands(programs, ops, tensors)
-    ctas = np.array([entry["ctas"] for entry in header["launches"]], np.int64)
-    kernel, cta, number = (items.ints[c] for c in ("kernel", "cta", "item"))
-    _require(bool(np.all((cta >= 0) & (cta < ctas[kernel]))), "an item names a CTA outside its grid")
-    start = np.concatenate(([True], (np.diff(kernel) != 0) | (np.diff(cta) != 0)))[: len(cta)]
-    place = np.diff(kernel) * (int(ctas.max(initial=1)) + 1) + np.diff(cta)
-    _require(bool(np.all(place >= 0)), "items are not in order of kernel and CTA")
-    expected = np.arange(len(cta)) - np.maximum.accumulate(np.where(start, np.arange(len(cta)), 0))
-    _require(np.array_equal(number, expected), "items of a CTA are not numbered from 0")
+    work = np.array([entry["queue"] or entry["ctas"] for entry in header["launches"]], np.int64)
+    kernel, index, number = (items.ints[c] for c in ("kernel", "index", "item"))
+    _require(bool(np.all((index >= 0) & (index < work[kernel]))), "an item names a work index outside its launch")
+    start = np.concatenate(([True], (np.diff(kernel) != 0) | (np.diff(index) != 0)))[: len(index)]
+    place = np.diff(kernel) * (int(work.max(initial=1)) + 1) + np.diff(index)
+    _require(bool(np.all(place >= 0)), "items are not in order of kernel and work index")
+    expected = np.arange(len(index)) - np.maximum.accumulate(np.where(start, np.arange(len(index)), 0))
+    _require(np.array_equal(number, expected), "items of a work index are not numbered from 0")
     slots = np.diff(programs.lists["slot_tensor"].starts)
     _require(np.array_equal(np.diff(items.lists["base"].starts), slots[items.ints["program"]]), "an item lacks a base")
 
@@ -130,12 +131,12 @@ def _require(condition: bool, sentence: str) -> None:
 class _Replay:
     """The work items and programs of one recorded kernel."""
 
-    def __init__(self, kernel: int, ctas: int, tensors: tuple[Tensor, ...], tables: dict[str, Table]) -> None:
+    def __init__(self, kernel: int, work_count: int, tensors: tuple[Tensor, ...], tables: dict[str, Table]) -> None:
         self._tensors = tensors
         self._programs, self._ops, self._items = (tables[name] for name in ("programs", "ops", "items"))
         own = np.flatnonzero(self._items.ints["kernel"] == kernel)
         first = int(own[0]) if len(own) else 0
-        self._first_item = first + np.searchsorted(self._items.ints["cta"][own], np.arange(ctas + 1))
+        self._first_item = first + np.searchsorted(self._items.ints["index"][own], np.arange(work_count + 1))
         self._first_op = np.searchsorted(self._ops.ints["program"], np.arange(len(self._programs.ints["program"]) + 1))
         self._by_shape: dict[tuple[Any, ...], int] = {}
         for program in np.flatnonzero(self._programs.ints["kernel"] == kernel).tolist():
@@ -144,9 +145,9 @@ class _Replay:
             shapes = tuple(zip(names, lists["slot_rows"].row(program), lists["slot_cols"].row(program), strict=True))
             self._by_shape[shapes, tuple(lists["parameters"].row(program))] = program
 
-    def work(self, cta: int) -> Sequence[WorkItem]:
-        """The items of CTA `cta`, with views placed by their recorded addresses."""
-        first, last = self._first_item[cta : cta + 2].tolist()
+    def work(self, index: int) -> Sequence[WorkItem]:
+        """The items of work index `index`, with views placed by their recorded addresses."""
+        first, last = self._first_item[index : index + 2].tolist()
         return [self._item(index) for index in range(first, last)]
 
     def _item(self, index: int) -> WorkItem:

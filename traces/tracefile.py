@@ -71,7 +71,7 @@ TABLES: dict[str, dict[str, Kind]] = {
         "barrier_count": "int",
         "open_phases": "int",
     },
-    "items": {"kernel": "int", "cta": "int", "item": "int", "program": "int", "base": "ints"},
+    "items": {"kernel": "int", "index": "int", "item": "int", "program": "int", "base": "ints"},
 }
 """Columns of each table: whole number, text, or a list of whole numbers. A column left out of a row is 0 or empty."""
 

@@ -23,7 +23,9 @@ __all__ = [
     "add_schedule_options",
     "add_set_option",
     "atomic_write",
+    "check_file",
     "check_outputs",
+    "given_problem_or_schedule",
     "gpu_from",
     "model_from",
     "problem_from",
@@ -77,11 +79,13 @@ def add_set_option(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def add_machine_options(parser: argparse.ArgumentParser) -> None:
-    """The GPU and the state of its L2: `--gpu`, `--set`, `--l2`."""
+def add_machine_options(parser: argparse.ArgumentParser, l2: bool = True) -> None:
+    """The GPU and the state of its L2: `--gpu`, `--set`, and unless `l2` is false `--l2`."""
     group = parser.add_argument_group("machine")
     group.add_argument("--gpu", default="h200", metavar="NAME|FILE.toml", help="the GPU (default h200)")
     add_set_option(group)
+    if not l2:
+        return
     group.add_argument(
         "--l2",
         choices=("cold", "warm", "flush"),
@@ -162,6 +166,12 @@ def schedule_settings(args: argparse.Namespace) -> dict[str, str]:
     return settings
 
 
+def given_problem_or_schedule(args: argparse.Namespace) -> list[str]:
+    """The problem and schedule options that were given, as written on the command line."""
+    names = ("model", *_SHAPE, "causal", "page_size", "splits", "tile_q", "tile_kv", "stages", "set_schedule")
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(args, name)]
+
+
 def check_outputs(args: argparse.Namespace) -> None:
     """UserError if an output could not be written; called before any work is done."""
     seen: dict[Path, str] = {}
@@ -173,13 +183,14 @@ def check_outputs(args: argparse.Namespace) -> None:
         if name == "save":
             _check_folder(path)
         else:
-            _check_file(f"--{name}", path)
+            check_file(f"--{name}", path)
         if path.resolve() in seen:
             raise UserError(f"--{name} {target} is already the target of {seen[path.resolve()]}")
         seen[path.resolve()] = f"--{name}"
 
 
-def _check_file(option: str, path: Path) -> None:
+def check_file(option: str, path: Path) -> None:
+    """UserError if the file `path`, given by `option`, could not be written."""
     if not path.name or path.is_dir():
         raise UserError(f"{option} {path} is a folder, not a file")
     if not path.parent.is_dir():

@@ -11,9 +11,7 @@ from typing import Any
 
 from gpusim.errors import UserError
 
-__all__ = ["SUMMARY", "add_arguments", "load", "run"]
-
-SUMMARY = "show stored results as a table, an HTML page or a Perfetto trace"
+__all__ = ["add_arguments", "load", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

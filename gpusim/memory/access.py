@@ -18,11 +18,12 @@ from gpusim.jit import njit
 from gpusim.counters import C
 from gpusim.memory.dram import dram_read, dram_write
 from gpusim.memory.l2 import CLEAN, home_partition, insert_last, invalidate, oldest_dirty, place, probe, touch
-from gpusim.memory.state import CHUNK_BYTES, MERGE_SLOTS
+from gpusim.memory.state import CHUNK_BYTES, LINE_BYTES, MERGE_SLOTS
 from gpusim.memory.timeline import record_bytes, record_hits
 from traces.tensor import ALIGNMENT_BYTES
 
 LINES_PER_PAGE_SHIFT = (ALIGNMENT_BYTES // 128).bit_length() - 1
+CHUNK_LINES = CHUNK_BYTES // LINE_BYTES
 POPCOUNT = np.array([bin(b).count("1") for b in range(16)], np.int64)
 
 SM_READ, SM_WRITE, L2_READ, L2_WRITE = int(C.SM_READ), int(C.SM_WRITE), int(C.L2_READ), int(C.L2_WRITE)
@@ -89,7 +90,8 @@ def _fetch(m: Any, near: int, line: int, tag: int, set_index: int, missing: int,
     wait = _queue(m.fabric_free, home, now, sectors * m.fabric_cycles)
     wait = max(wait, _queue(m.slice_free, home * m.slices + slice_index, now, sectors * m.slice_cycles))
     base = (home * m.sets + set_index) * m.ways
-    found = probe(m.tags, base, m.ways, tag) & missing if m.cached else 0
+    held = probe(m.tags, base, m.ways, tag) if m.cached else 0
+    found = held & missing
     absent = missing & ~found
     tally[FAR_HIT] += POPCOUNT[found]
     if absent:
@@ -98,7 +100,7 @@ def _fetch(m: Any, near: int, line: int, tag: int, set_index: int, missing: int,
         latency += m.dram_latency
         wait = max(wait, dram_read(m, line, home, slice_index, count, now))
         if m.cached and m.home_allocation:
-            if m.home_allocation == 2 or found:
+            if m.home_allocation == 2 or held:
                 victim = touch(m.tags, base, m.ways, tag, absent)[1]
             else:
                 victim = insert_last(m.tags, base, m.ways, tag, absent)
@@ -108,20 +110,21 @@ def _fetch(m: Any, near: int, line: int, tag: int, set_index: int, missing: int,
 
 @njit
 def _read_line(
-    m: Any, partition: int, line: int, tag: int, set_index: int, mask: int, now: float, issue: float, tally: Any
+    m: Any, sm: int, line: int, tag: int, set_index: int, mask: int, now: float, issue: float, merging: bool, tally: Any
 ) -> float:
     """Read sectors `mask` of one line, sent at `issue`; returns when they leave the L2 for the SM."""
     sectors = POPCOUNT[mask]
-    entry = partition * MERGE_SLOTS + (line & (MERGE_SLOTS - 1))
-    if m.merge_width > 1:
-        if (
-            m.merge_line[entry] == line
-            and m.merge_count[entry] < m.merge_width
-            and issue < m.merge_ready[entry]
-            and issue < m.merge_start[entry] + m.merge_window
-        ):
-            m.merge_count[entry] += 1
-            return m.merge_ready[entry]
+    partition = m.partition_of_sm[sm]
+    entry = m.merge_group_of_sm[sm] * MERGE_SLOTS + (line & (MERGE_SLOTS - 1))
+    if (
+        merging
+        and m.merge_line[entry] == line
+        and m.merge_mask[entry] & mask == mask
+        and m.merge_count[entry] < m.merge_width
+        and abs(issue - m.merge_start[entry]) <= m.merge_window
+    ):
+        m.merge_count[entry] += 1
+        return m.merge_ready[entry]
     tally[L2_READ] += sectors
     latency = m.l2_latency
     wait = _queue(m.slice_free, partition * m.slices + set_index % m.slices, now, sectors * m.slice_cycles)
@@ -137,8 +140,9 @@ def _read_line(
         latency += extra
         wait = max(wait, longer)
     ready = max(issue, now + wait) + latency
-    if m.merge_width > 1:
+    if merging:
         m.merge_line[entry] = line
+        m.merge_mask[entry] = mask
         m.merge_count[entry] = 1
         m.merge_start[entry] = issue
         m.merge_ready[entry] = ready
@@ -160,9 +164,9 @@ def _write_line(m: Any, partition: int, line: int, tag: int, set_index: int, mas
             victim = touch(m.tags, (partition * m.sets + set_index) * m.ways, m.ways, tag, mask)[1]
             if victim & 0xF0:
                 wait = max(wait, _evict(m, partition, set_index, victim, now))
-    elif m.cached:  # the writer is at home: copies elsewhere are stale from now on
+    if m.cached:  # copies elsewhere are stale from now on
         for other in range(m.partitions):
-            if other != home:
+            if other != home and other != partition:
                 invalidate(m.tags, (other * m.sets + set_index) * m.ways, m.ways, tag, mask)
     if not m.cached or m.write_through:
         tally[DRAM_WRITE] += sectors
@@ -187,47 +191,48 @@ def _write_line(m: Any, partition: int, line: int, tag: int, set_index: int, mas
 
 
 @njit
-def _chunk_start(m: Any, sm: int, now: float) -> float:
-    """When the SM may send its next chunk: at once, or when its oldest outstanding one is back."""
-    slot = sm * m.inflight_slots + m.inflight_next[sm]
-    return max(now, m.inflight[slot])
+def _walk(
+    m: Any, sm: int, address: int, runs: int, run_bytes: int, pitch: int, now: float, tally: Any, writing: bool, merging: bool
+) -> tuple[float, float]:
+    """Access runs of bytes line by line, keeping no more than the SM's limit outstanding.
 
-
-@njit
-def _chunk_done(m: Any, sm: int, completion: float) -> None:
-    slot = m.inflight_next[sm]
-    m.inflight[sm * m.inflight_slots + slot] = completion
-    m.inflight_next[sm] = slot + 1 if slot + 1 < m.inflight_slots else 0
-
-
-@njit
-def _walk(m: Any, sm: int, start: int, end: int, now: float, tally: Any, writing: bool) -> tuple[float, float]:
-    """Access bytes [start, end) line by line.
+    Every `CHUNK_LINES` lines make a chunk. A chunk is issued when the one `inflight_slots` before it is back.
 
     Returns:
         (when the last data is there or the last write accepted, when the last chunk was issued).
     """
     partition = m.partition_of_sm[sm]
-    last_byte = end - 1
-    line, last_line = start >> 7, last_byte >> 7
-    tag, set_index = place(line, m.sets)
-    left_in_tag = m.sets - (line - tag * m.sets)
+    ring = sm * m.inflight_slots
+    slot = m.inflight_next[sm]
+    issue = max(now, m.inflight[ring + slot])
+    done = issue
     worst = now
-    issue = now
-    while line <= last_line:
-        issue = max(issue, _chunk_start(m, sm, now))
-        chunk_end = min(last_line + 1, (line | (CHUNK_BYTES // 128 - 1)) + 1)
-        done = issue
-        while line < chunk_end:
+    in_chunk = 0
+    for r in range(runs):
+        start = address + r * pitch
+        last_byte = start + run_bytes - 1
+        first_line, last_line = start >> 7, last_byte >> 7
+        line = first_line
+        tag, set_index = place(line, m.sets)
+        left_in_tag = m.sets - (line - tag * m.sets)
+        while line <= last_line:
+            if in_chunk == CHUNK_LINES:
+                m.inflight[ring + slot] = done
+                slot = slot + 1 if slot + 1 < m.inflight_slots else 0
+                issue = max(issue, m.inflight[ring + slot])
+                worst = max(worst, done)
+                done = issue
+                in_chunk = 0
+            in_chunk += 1
             mask = 15
-            if line == start >> 7:
-                mask &= 15 << ((start >> 5) & 3)
+            if line == first_line:
+                mask = (mask << ((start >> 5) & 3)) & 15
             if line == last_line:
                 mask &= 15 >> (3 - ((last_byte >> 5) & 3))
             if writing:
-                ready = max(issue, now + _write_line(m, partition, line, tag, set_index, mask & 15, now, tally))
+                ready = max(issue, now + _write_line(m, partition, line, tag, set_index, mask, now, tally))
             else:
-                ready = _read_line(m, partition, line, tag, set_index, mask & 15, now, issue, tally)
+                ready = _read_line(m, sm, line, tag, set_index, mask, now, issue, merging, tally)
             if ready > done:
                 done = ready
             line += 1
@@ -238,10 +243,9 @@ def _walk(m: Any, sm: int, start: int, end: int, now: float, tally: Any, writing
                 left_in_tag = m.sets
             elif set_index == m.sets:
                 set_index = 0
-        _chunk_done(m, sm, done)
-        if done > worst:
-            worst = done
-    return worst, issue
+    m.inflight[ring + slot] = done
+    m.inflight_next[sm] = slot + 1 if slot + 1 < m.inflight_slots else 0
+    return max(worst, done), issue
 
 
 @njit
@@ -250,27 +254,27 @@ def read_tile(
 ) -> float:
     """Read a tile of `runs` runs of `run_bytes` bytes, `pitch` apart, into SM `sm`'s shared memory.
 
-    With `shares` > 1 (multicast) only the `share`-th part is asked of the L2, but all of it arrives at the SM.
+    With `shares` > 1 (multicast) only the `share`-th part is asked of the L2, but all of it arrives at the SM. Multicast
+    requests are not merged with others' (measured: PV kernels that share V by multicast).
 
     Returns:
         The cycle at which the whole tile is in shared memory.
     """
     tally = m.tally
     tally[:] = 0
+    merging = m.merge_width > 1 and shares == 1
     worst = now
     if runs == 1:
         piece = (run_bytes // shares + 127) // 128 * 128
-        start = address + min(run_bytes, piece * share)
-        end = address + min(run_bytes, piece * (share + 1))
-        if end > start:
-            worst = _walk(m, sm, start, end, now, tally, False)[0]
+        first = min(run_bytes, piece * share)
+        last = run_bytes if share == shares - 1 else min(run_bytes, piece * (share + 1))
+        if last > first:
+            worst = _walk(m, sm, address + first, 1, last - first, pitch, now, tally, False, merging)[0]
     else:
-        for r in range(runs * share // shares, runs * (share + 1) // shares):
-            start = address + r * pitch
-            worst = max(worst, _walk(m, sm, start, start + run_bytes, now, tally, False)[0])
+        first, last = runs * share // shares, runs * (share + 1) // shares
+        worst = _walk(m, sm, address + first * pitch, last - first, run_bytes, pitch, now, tally, False, merging)[0]
     delivered = sectors_of(address, runs, run_bytes, pitch)
-    first = now + m.l2_latency
-    port = max(m.port_free[sm], first) + delivered * m.port_cycles
+    port = max(m.port_free[sm], now + m.l2_latency) + delivered * m.port_cycles
     m.port_free[sm] = port
     _count(m, tensor, now, tally)
     m.counters[tensor, SM_READ] += delivered
@@ -283,10 +287,7 @@ def write_tile(m: Any, sm: int, tensor: int, address: int, runs: int, run_bytes:
     """Write a tile from SM `sm`; returns the cycle at which the SM has sent all of it."""
     tally = m.tally
     tally[:] = 0
-    sent = now
-    for r in range(runs):
-        start = address + r * pitch
-        sent = max(sent, _walk(m, sm, start, start + run_bytes, now, tally, True)[1])
+    sent = _walk(m, sm, address, runs, run_bytes, pitch, now, tally, True, False)[1]
     count = tally[L2_WRITE]
     port = max(m.write_port_free[sm], now) + count * m.write_port_cycles
     m.write_port_free[sm] = port

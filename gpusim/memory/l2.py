@@ -17,6 +17,7 @@ VALID = np.uint32(0xF)
 DIRTY = np.uint32(0xF0)
 CLEAN = np.uint32(0xFFFFFF0F)
 TAG = np.uint32(0xFFFFFF00)
+EMPTY = np.uint32(0xFFFFFF00)
 
 
 @njit
@@ -92,8 +93,10 @@ def invalidate(tags: Any, base: int, ways: int, tag: int, mask: int) -> None:
 
 @njit
 def insert_last(tags: Any, base: int, ways: int, tag: int, mask: int) -> int:
-    """Put a line in the least recently used place (evict-first); returns the victim word or 0."""
+    """Put an absent line in the least recently used place (evict-first); returns the victim word."""
     last = base + ways - 1
+    while last > base and tags[last] == EMPTY and tags[last - 1] == EMPTY:
+        last -= 1
     victim = tags[last]
     tags[last] = (np.uint32(tag) << TAG_SHIFT) | np.uint32(mask)
     return np.int64(victim)

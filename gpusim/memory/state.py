@@ -21,7 +21,7 @@ from traces.tensor import ALIGNMENT_BYTES, Tensor
 
 LINE_BYTES = 128
 SECTOR_BYTES = 32
-MERGE_SLOTS = 1 << 14
+MERGE_SLOTS = 1 << 11
 """Entries of a coalescer's table; a line's entry is found by its low bits, so far more than can be in flight."""
 CHUNK_BYTES = 4096
 """Unit in which an SM's outstanding requests are limited."""
@@ -50,7 +50,9 @@ FIELDS: list[tuple[str, Any]] = [
     # coalescer
     ("merge_width", _INT),
     ("merge_window", _FLOAT),
+    ("merge_group_of_sm", _I64),
     ("merge_line", _I32),
+    ("merge_mask", _I32),  # sectors that the request brings
     ("merge_count", _I32),
     ("merge_start", _F64),
     ("merge_ready", _F64),
@@ -187,12 +189,14 @@ def _l2(gpu: GpuSpec, lines: int) -> dict[str, Any]:
     else:
         sets = int(l2.size_bytes) // (LINE_BYTES * ways * l2.partitions)
     cached = int(sets > 0)
-    sets = max(sets, 1)
+    if not cached:  # no tags are looked up, but lines spread over slices and channels by their set
+        sets = l2.slices_per_partition * 64
     if lines // sets >= (1 << 24) - 1:
         raise UserError(f"l2.size {l2.size_bytes:.0f} bytes is too small for tensors of {lines * LINE_BYTES} bytes")
     cap = l2.dirty_cap_bytes
     cap_sectors = (1 << 60) if math.isinf(cap) or math.isinf(l2.size_bytes) else int(cap) // SECTOR_BYTES // l2.partitions
-    slots = l2.partitions * MERGE_SLOTS
+    groups = gpu.sm.merge_group_of_sm
+    slots = (max(groups) + 1) * MERGE_SLOTS
     return {
         "partitions": l2.partitions,
         "sets": sets,
@@ -201,13 +205,16 @@ def _l2(gpu: GpuSpec, lines: int) -> dict[str, Any]:
         "home_mask": 0xAB,
         "cached": cached,
         "write_through": int(l2.write_policy == "write_through"),
-        "home_allocation": HOME_ALLOCATION[l2.home_allocation],
+        # A cache without end has no reason to leave a line out: each is read from DRAM once.
+        "home_allocation": HOME_ALLOCATION["allocate" if math.isinf(l2.size_bytes) else l2.home_allocation],
         "dirty_cap_sectors": cap_sectors,
         "tags": np.full(l2.partitions * sets * ways, EMPTY_WORD, np.uint32),
         "dirty_sectors": np.zeros(l2.partitions, np.int64),
         "merge_width": gpu.noc.merge_width if gpu.noc.coalescer == "merge" and cached else 1,
         "merge_window": gpu.noc.merge_window_cycles,
+        "merge_group_of_sm": np.array(groups, np.int64),
         "merge_line": np.full(slots, -1, np.int32),
+        "merge_mask": np.zeros(slots, np.int32),
         "merge_count": np.zeros(slots, np.int32),
         "merge_start": np.zeros(slots),
         "merge_ready": np.zeros(slots),

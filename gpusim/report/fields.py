@@ -72,7 +72,7 @@ STATES = (
 
 _TENSOR_ORDER = ("Q", "K", "V", "S", "P", "O", "LSE", "dO", "D", "dQ", "dK", "dV", "dP", "dS")
 _MACHINE = ("sm_count", "clock_hz", "peak_flops", "hbm_bytes_per_second", "l2_bytes_per_second", "l2_bytes")
-_KERNEL = ("name", "ctas", "cycles", "time_us", "flops", "l2_hit_rate", "tensor_utilisation", "dram_utilisation")
+_KERNEL = ("ctas", "cycles", "time_us", "flops", "l2_hit_rate", "tensor_utilisation", "dram_utilisation")
 
 
 def check(result: object, where: str) -> Result:
@@ -90,6 +90,8 @@ def check(result: object, where: str) -> Result:
             raise UserError(f"{where} is not a gpusim result: {key!r} is not an object")
     for key in _MACHINE:
         _number(result["machine"], key, f"{where}: machine")
+        if not result["machine"][key] or result["machine"][key] < 0:
+            raise UserError(f"{where}: machine has {key!r} = {result['machine'][key]}, which is not positive")
     for key in ("hbm_bytes", "arithmetic_intensity", "ridge_point"):
         _number(result["analytic"], key, f"{where}: analytic")
     if not isinstance(result["kernels"], list) or not result["kernels"]:
@@ -98,7 +100,9 @@ def check(result: object, where: str) -> Result:
         name = f"kernel {index}" if index < len(result["kernels"]) else "total"
         if not isinstance(kernel, Mapping):
             raise UserError(f"{where} is not a gpusim result: {name} is not an object")
-        for key in _KERNEL[1:]:
+        if name != "total":
+            _require(kernel, "name", f"{where}: {name}")
+        for key in _KERNEL:
             _number(kernel, key, f"{where}: {name}")
         _counters(kernel, f"{where}: {name}")
     for tensor, counters in result["by_tensor"].items():

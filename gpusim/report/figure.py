@@ -27,6 +27,7 @@ def figure(name: str, kind: str, data: list[dict[str, Any]], layout: dict[str, A
             "bordercolor": "var(--line)",
             "font": {"family": "var(--font)", "size": 12, "color": "var(--ink)"},
         },
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "var(--muted)", "activecolor": "var(--accent)"},
         "showlegend": False,
     }
     return {"id": name, "kind": kind, "data": data, "layout": base | layout, "meta": meta}

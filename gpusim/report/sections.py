@@ -68,7 +68,7 @@ def summary(result: Result) -> str:
             _tile("L2 hit rate", percent(total["l2_hit_rate"]),
                   f"{human_bytes(byte_count(total, 'l2_read_bytes'))} read from L2",
                   f"{human_bytes(byte_count(total, 'fabric_bytes'))} over the fabric"),
-            _tile("Of closed form", times(hbm_ratio(result)),
+            _tile("Against closed form", times(hbm_ratio(result)),
                   f"closed form {human_bytes(float(closed['hbm_bytes'] or 0))}",
                   f"bound by {closed['bound']}" if closed.get("bound") else ""),
         )

@@ -58,7 +58,7 @@ def _one(result: Result, name: str) -> str:
     if result["schedule"]:
         lines += _wrap(f"schedule {facts(result['schedule'])}")
     lines += ["=" * min(WIDTH, max(map(len, lines))), ""]
-    lines += _kernels(result) + [""] + _traffic(result) + [""] + _closed_form(result)
+    lines += [*_kernels(result), "", *_traffic(result), "", *_closed_form(result)]
     return "\n".join(lines)
 
 
@@ -67,7 +67,7 @@ def _kernels(result: Result) -> list[str]:
     rows = [["kernel", "CTAs", "cycles", "time µs", "TFLOP/s", "L2 hit", "tensor", "DRAM"]]
     for kernel in result["kernels"]:
         rows.append(_kernel_row(str(kernel["name"]), kernel))
-    return _grid(rows + [_kernel_row("total", result["total"])], rule_before={1, len(rows)})
+    return _grid([*rows, _kernel_row("total", result["total"])], rule_before={1, len(rows)})
 
 
 def _kernel_row(name: str, kernel: Mapping[str, Any]) -> list[str]:
@@ -114,7 +114,7 @@ def _closed_form(result: Result) -> list[str]:
     if closed.get("formula"):
         lines += _wrap(f"closed form: {closed['formula']}")
     bound = f"; bound by {closed['bound']} in closed form" if closed.get("bound") else ""
-    return lines + [f"ridge point {plain(closed['ridge_point'])} FLOP/byte{bound}"]
+    return [*lines, f"ridge point {plain(closed['ridge_point'])} FLOP/byte{bound}"]
 
 
 def _comparison(results: Sequence[Result], names: Sequence[str]) -> str:

@@ -75,9 +75,16 @@ def timeline_figure(result: Result, tensors: Sequence[str], name: str) -> Figure
     spans = _spans(result)
     most = max((sum(bins) for bins in zip(*shares.values(), strict=True)), default=1.0)
     layout = {
-        "height": 560,
+        "height": 575,
         "hovermode": "x unified",
-        "xaxis": axis("Time (µs)", anchor="y3", range=[0, edges[-1]], showgrid=False, hoverformat=".2f"),
+        "margin": {"l": 62, "r": 16, "t": 46, "b": 46},
+        "xaxis": axis(
+            "Time (µs)",
+            anchor="y3",
+            range=[0, edges[-1]],
+            showgrid=False,
+            unifiedhovertitle={"text": "from %{x:.2f} µs"},
+        ),
         "yaxis": axis(f"{LEVELS[0].label} (GB/s)", domain=_ROWS["y"], fixedrange=True, rangemode="tozero"),
         "yaxis2": axis("L2 hits", domain=_ROWS["y2"], range=[0, 1.02], tickformat=".0%", nticks=4, fixedrange=True),
         "yaxis3": axis(

@@ -22,6 +22,7 @@ from gpusim.sm.opcodes import (
     LATENCY_CYCLES,
     LOAD,
     MATMUL,
+    NEXT_ITEM,
     OFFSET,
     PHASES,
     PITCH,
@@ -74,18 +75,40 @@ def _arrive(s: Any, slot: int, barrier: int, t: float) -> None:
 
 
 @njit
+def _item(s: Any, slot: int, row: int) -> int:
+    """Column of the agent's current item in its CTA's ring."""
+    return s.item[row] % s.items.shape[1]
+
+
+@njit
 def _finish_item(s: Any, sm: int, slot: int, row: int, t: float) -> None:
-    """Move an agent to its next work item, or retire it."""
+    """Move an agent to its CTA's next work item, have one fetched, or retire the agent."""
     s.item[row] += 1
     if s.item[row] < s.item_count[slot]:
-        s.row[row] = s.ranges[s.items[slot, s.item[row], 0], row - slot * s.agents, 0]
+        s.row[row] = s.ranges[s.items[slot, _item(s, slot, row), 0], row - slot * s.agents, 0]
         return
     s.time[row] = np.inf
+    if s.closed[slot] == 0:
+        s.blocked_on[row] = NEXT_ITEM
+        if s.hungry[slot] == 0:
+            s.hungry[slot] = 1
+            s.attention[sm] += 1
+        return
     if t > s.end_time[sm]:
         s.end_time[sm] = t
     s.live_agents[slot] -= 1
     if s.live_agents[slot] == 0:
-        s.finished[sm] += 1
+        s.attention[sm] += 1
+
+
+@njit
+def _jitter(row: int, pc: int, item: int) -> float:
+    """A number in [0, 1) that looks random and is the same in every run."""
+    x = (row * 2654435761 + pc * 40503 + item * 97531) & 0xFFFFFFFF
+    x ^= x >> 15
+    x = (x * 2246822519) & 0xFFFFFFFF
+    x ^= x >> 13
+    return x / 4294967296.0
 
 
 @njit
@@ -93,7 +116,8 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     """Execute the agent's next operation and advance its time."""
     t = s.time[row]
     pc = s.row[row]
-    program = s.items[slot, s.item[row], 0]
+    item = _item(s, slot, row)
+    program = s.items[slot, item, 0]
     if pc >= s.ranges[program, row - slot * s.agents, 1]:
         _finish_item(s, sm, slot, row, t)
         return
@@ -102,7 +126,7 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     s.row[row] = pc + 1
     if code == LOAD or code == STORE:
         view = op[SLOT]
-        address = s.items[slot, s.item[row], 1 + view] + op[OFFSET]
+        address = s.items[slot, item, 1 + view] + op[OFFSET]
         tensor = s.tensors[program, view]
         if code == LOAD:
             s.tokens[row, op[TOKEN]] = read_tile(
@@ -137,7 +161,7 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
         record_activity(m, VECTOR_BUSY, start, start + cycles)
         s.totals[1] += op[SHARED_READ]
         s.totals[2] += op[SHARED_WRITE]
-        s.time[row] = start + cycles + s.costs[pc, LATENCY_CYCLES]
+        s.time[row] = start + cycles + s.costs[pc, LATENCY_CYCLES] * (0.5 + _jitter(row, pc, s.item[row]))
     elif code == ARRIVE:
         when = t
         if op[TOKEN] >= 0:
@@ -162,7 +186,7 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
 def step(s: Any, m: Any, sm: int, now: float) -> float:
     """Run everything of SM `sm` that is due at `now`; returns the time of its next operation (inf: none).
 
-    CTAs that ended are counted in `s.finished[sm]` (their slots have no live agents).
+    CTAs that ended (no live agents) or want another item (hungry) are counted in `s.attention[sm]`.
     """
     first = sm * s.ctas_per_sm * s.agents
     last = first + s.ctas_per_sm * s.agents

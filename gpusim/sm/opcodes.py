@@ -24,3 +24,8 @@ PHASES = 4
 """Completion times kept per barrier: how far arrivals may run ahead of a waiting agent."""
 MAX_VIEWS = 8
 """Views that one work item may bind."""
+
+NEXT_ITEM = -2
+"""What an agent is blocked on when it waits for a persistent CTA's next work item."""
+ITEM_RING = 16
+"""Work items of a persistent CTA that are remembered: how many its agents may be apart."""

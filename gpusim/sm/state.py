@@ -1,5 +1,8 @@
 """State of all SMs: resident CTAs, their agents, barriers and tokens, and the pipes' next free cycle.
 
+Items of a CTA lie in a ring: item i is in column i % (columns). A persistent CTA gets its next item when the first of its
+agents asks; the others follow.
+
 CTA slot c of SM s is row s * ctas_per_sm + c; agent a of that CTA is row (s * ctas_per_sm + c) * agents + a.
 """
 
@@ -26,12 +29,14 @@ FIELDS: list[tuple[str, Any]] = [
     ("ranges", types.int64[:, :, ::1]),  # [program, agent, first and past last row]
     ("items", types.int64[:, :, ::1]),  # [CTA slot, item, program then view addresses]
     ("tensors", _I64_2D),  # [program, view slot] → tensor index
-    ("item_count", _I64),  # per CTA slot
+    ("item_count", _I64),  # per CTA slot, installed so far
+    ("closed", _I64),  # per CTA slot: no more items will come
+    ("hungry", _I64),  # per CTA slot: an agent has done its last item and asks for another
     ("live_agents", _I64),  # per CTA slot, 0 is free
     ("time", _F64),  # per agent: when it can go on, inf if done or blocked
     ("item", _I64),
     ("row", _I64),
-    ("blocked_on", _I64),  # barrier, -1
+    ("blocked_on", _I64),  # barrier, -1 (nothing) or NEXT_ITEM
     ("tokens", _F64_2D),  # [agent, token] completion
     ("seen", _I64_2D),  # [agent, barrier] phases
     ("phases", _I64_2D),  # [CTA slot, barrier] complete
@@ -42,7 +47,7 @@ FIELDS: list[tuple[str, Any]] = [
     ("barrier_open", _I64),
     ("tensor_free", _F64),  # per SM
     ("vector_free", _F64),
-    ("finished", _I64),  # per SM: CTA slots that ended in the last step, count
+    ("attention", _I64),  # per SM: CTA slots that ended or are hungry since it was last looked after
     ("end_time", _F64),  # per SM: latest completion of anything, for the kernel's end
     ("totals", _I64),  # flops, shared read sectors, shared write sectors
     ("busy", _F64),  # tensor cycles, vector cycles (summed over SMs)
@@ -91,6 +96,8 @@ class SmArray:
             "items": np.zeros((slots, 1, 1 + oc.MAX_VIEWS), np.int64),
             "tensors": np.zeros((1, oc.MAX_VIEWS), np.int64),
             "item_count": np.zeros(slots, np.int64),
+            "closed": np.zeros(slots, np.int64),
+            "hungry": np.zeros(slots, np.int64),
             "live_agents": np.zeros(slots, np.int64),
             "time": np.full(rows, np.inf),
             "item": np.zeros(rows, np.int64),
@@ -106,7 +113,7 @@ class SmArray:
             "barrier_open": np.zeros(1, np.int64),
             "tensor_free": np.zeros(sm_count),
             "vector_free": np.zeros(sm_count),
-            "finished": np.zeros(sm_count, np.int64),
+            "attention": np.zeros(sm_count, np.int64),
             "end_time": np.zeros(sm_count),
             "totals": np.zeros(3, np.int64),
             "busy": np.zeros(2),
@@ -128,16 +135,14 @@ class SmArray:
         self.values["barrier_count"], self.values["barrier_open"] = count, opened
         self.values["ranges"] = ranges
 
-    def install(self, slot: int, items: list[list[int]], start: float) -> None:
-        """Make CTA slot `slot` run `items` (program, view addresses) from cycle `start`."""
+    def install(self, slot: int, items: list[list[int]], start: float, closed: bool) -> None:
+        """Make CTA slot `slot` run `items` (program, view addresses) from cycle `start`; more may come unless `closed`."""
         v = self.values
-        if len(items) > v["items"].shape[1]:
-            grown = np.zeros((v["items"].shape[0], len(items), v["items"].shape[2]), np.int64)
-            grown[:, : v["items"].shape[1]] = v["items"]
-            v["items"] = grown
-            _set_items(self.state, grown)
+        self._reserve(len(items))
         v["items"][slot, : len(items)] = items
         v["item_count"][slot] = len(items)
+        v["closed"][slot] = closed
+        v["hungry"][slot] = 0
         v["live_agents"][slot] = self.agents
         rows = slice(slot * self.agents, (slot + 1) * self.agents)
         v["time"][rows] = start
@@ -150,3 +155,41 @@ class SmArray:
         v["arrivals"][slot] = 0
         v["arriving"][slot] = 0
         v["phase_time"][slot] = 0
+
+    def feed(self, slot: int, items: list[list[int]], now: float) -> None:
+        """Append items to a hungry CTA and wake the agents that wait for them."""
+        v = self.values
+        columns = v["items"].shape[1]
+        count = int(v["item_count"][slot])
+        for item in items:
+            v["items"][slot, count % columns] = item
+            count += 1
+        v["item_count"][slot] = count
+        v["hungry"][slot] = 0
+        for row in range(slot * self.agents, (slot + 1) * self.agents):
+            if v["blocked_on"][row] == oc.NEXT_ITEM:
+                program = v["items"][slot, v["item"][row] % columns, 0]
+                v["blocked_on"][row] = -1
+                v["row"][row] = v["ranges"][program, row - slot * self.agents, 0]
+                v["time"][row] = now
+
+    def close(self, slot: int, now: float) -> None:
+        """Tell a hungry CTA that no item is left: its waiting agents end, the others will."""
+        v = self.values
+        v["closed"][slot] = 1
+        v["hungry"][slot] = 0
+        sm = slot // self.ctas_per_sm
+        for row in range(slot * self.agents, (slot + 1) * self.agents):
+            if v["blocked_on"][row] == oc.NEXT_ITEM:
+                v["blocked_on"][row] = -1
+                v["live_agents"][slot] -= 1
+                v["end_time"][sm] = max(v["end_time"][sm], now)
+
+    def _reserve(self, items: int) -> None:
+        """Have at least `items` columns (and a few, for agents of a persistent CTA that run ahead)."""
+        v = self.values
+        columns = v["items"].shape[1]
+        if max(items, oc.ITEM_RING) > columns:
+            grown = np.zeros((v["items"].shape[0], max(items, oc.ITEM_RING), v["items"].shape[2]), np.int64)
+            v["items"] = grown  # only before a kernel's first CTA runs: all work indices have as many items as the first
+            _set_items(self.state, grown)

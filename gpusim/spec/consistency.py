@@ -2,7 +2,7 @@
 
 Each rule looks at what was *given* (by `--set`, or by a file that extends another) and adjusts what was not:
 
-* `sm.count` keeps per-SM figures; the CTA order and the partition of each SM are extended or cut.
+* `sm.count` keeps per-SM figures; the CTA order and the partition of each SM are extended or cut; merge groups follow.
 * `sm.clock` scales the rated and the sustained clock.
 * `sm.shared_memory` keeps the reserve between an SM's total and the most one CTA can have, and moves `l1.size` along.
 * `l2.size` scales `l2.dirty_cap`.
@@ -71,6 +71,9 @@ def complete(values: Values) -> tuple[dict[str, Any], dict[str, str]]:
         if "l2.partitions" in full:
             halves = max(1, _parse(full, "l2.partitions"))
             fill("sm.partition_of_sm", _alternating(0, count, halves), "default: TPCs take turns")
+        if "sm.partition_of_sm" in full:
+            groups = _merge_groups(_parse(full, "sm.cta_order"), _parse(full, "sm.partition_of_sm"))
+            fill("sm.merge_group_of_sm", groups, "default: four consecutive SMs of the CTA order, within a partition")
     return full, sources
 
 
@@ -85,6 +88,19 @@ def _parse(values: Values, key: str) -> Any:
 def _alternating(first: int, count: int, partitions: int) -> list[int]:
     """Partitions of SMs first … count-1 when the two SMs of a TPC share one and TPCs take turns."""
     return [(sm // 2) % partitions for sm in range(first, count)]
+
+
+def _merge_groups(order: list[int], partitions: list[int]) -> list[int]:
+    """Groups of up to four SMs that follow each other in the CTA order and share a partition: two TPCs, as on the H200."""
+    group_of = [0] * len(order)
+    number, members, last = -1, 0, -1
+    for sm in order:
+        partition = partitions[sm] if sm < len(partitions) else 0
+        if members in (0, 4) or partition != last:
+            number, members = number + 1, 0
+        group_of[sm] = number
+        members, last = members + 1, partition
+    return group_of
 
 
 def _ratio(base: Values, given: Values, key: str) -> float:

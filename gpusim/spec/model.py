@@ -62,6 +62,7 @@ class SmSpec:
         kernel_overhead_cycles: from launch to the first CTA, plus the drain at the end.
         cta_order: SM of the 0th, 1st, 2nd … CTA of an empty GPU, each SM once; more CTAs go round again.
         partition_of_sm: L2 partition that each SM is attached to.
+        merge_group_of_sm: SMs of equal number share a read coalescer (see `NocSpec`).
     """
 
     count: int = field(metadata=key("count", parse_whole))
@@ -88,6 +89,7 @@ class SmSpec:
     kernel_overhead_cycles: float = field(metadata=key("kernel_overhead", parse_cycles))
     cta_order: tuple[int, ...] = field(metadata=key("cta_order", parse_int_list))
     partition_of_sm: tuple[int, ...] = field(metadata=key("partition_of_sm", parse_int_list))
+    merge_group_of_sm: tuple[int, ...] = field(metadata=key("merge_group_of_sm", parse_int_list))
 
     def __post_init__(self) -> None:
         at_least(1, "sm", {"count": self.count, "max_threads": self.max_threads, "max_ctas": self.max_ctas})
@@ -105,10 +107,12 @@ class SmSpec:
             )
         if sorted(self.cta_order) != list(range(self.count)):
             raise ValueError(f"sm.cta_order must hold each SM from 0 to {self.count - 1} once")
-        if len(self.partition_of_sm) != self.count:
-            raise ValueError(
-                f"sm.partition_of_sm must have one entry for each of {self.count} SMs, not {len(self.partition_of_sm)}"
-            )
+        for name, values in (
+            ("partition_of_sm", self.partition_of_sm),
+            ("merge_group_of_sm", self.merge_group_of_sm),
+        ):
+            if len(values) != self.count:
+                raise ValueError(f"sm.{name} must have one entry for each of {self.count} SMs, not {len(values)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,7 @@ class NocSpec:
     """What lies between the SMs and the L2, and between the L2 partitions.
 
     Attributes:
-        coalescer: `merge` combines reads of one line by several SMs before the L2, `none` does not.
+        coalescer: `merge` combines reads of one line by the SMs of a merge group before the L2, `none` does not.
         merge_width: most SM requests that become one L2 request.
         merge_window_cycles: how far apart in time requests may be and still be merged.
         fabric_bytes_per_s: bandwidth between the L2 partitions, all directions together, bytes/s (may be inf).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,7 @@ def _naive() -> st.SearchStrategy[dict[str, Any]]:
     shape = {"tile_q": tile, "pv_tile_q": tile, "tile_kv": tile, "pv_tile_d": tile, "tile_k": tile, "pv_tile_k": tile}
     clusters = dict.fromkeys(("cluster_m", "cluster_n", "pv_cluster_m", "pv_cluster_n"), cluster)
     rest = {"stages": stages, "pv_stages": stages, "raster": raster, "pv_raster": raster}
+    rest["swizzle"] = st.integers(0, 3)
     workers = {"persistent": st.booleans(), "persistent_ctas": st.integers(1, 9), "softmax_rows": st.integers(1, 5)}
     return st.fixed_dictionaries(shape | clusters | rest | workers)
 
@@ -100,12 +101,34 @@ def random_inputs(plan: Plan, seed: int = 0) -> dict[str, NDArray[np.float32]]:
     return {n: generator.standard_normal((t.batch, t.heads, t.rows, t.cols), np.float32) for n, t in shapes.items()}
 
 
-def reference(
-    problem: AttentionProblem, q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """O [batch, heads, seq, dim] and LSE [batch, heads, 1, seq] in float64; fully masked rows are 0 and -inf."""
+@dataclass(frozen=True)
+class Reference:
+    """Attention in float64, and how far fp32 arithmetic may be from it.
+
+    Attributes:
+        output: [batch, heads, seq, dim]; fully masked rows are 0.
+        lse: [batch, heads, 1, seq]; -inf for fully masked rows.
+        output_bound, lse_bound: element-wise bounds on the error of a computation in fp32.
+    """
+
+    output: NDArray[np.float64]
+    lse: NDArray[np.float64]
+    output_bound: NDArray[np.float64]
+    lse_bound: NDArray[np.float64]
+
+
+def reference(problem: AttentionProblem, q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> Reference:
+    """Attention of one call, with bounds from probabilistic rounding analysis.
+
+    A sum of n products is off by about sqrt(n) u times the sum of their magnitudes at worst (Higham and Mary 2019,
+    doi:10.1137/18M1226312; u = 2^-24). An error e of the scores of a row changes its weights by e relative, so its LSE
+    by e and its O by e (P |V| + |O|). exp, the rescaling of earlier blocks and the two sums over keys add
+    (sqrt(keys) + 8) u relative.
+    """
+    unit = 2.0**-24
     q64, k64, v64 = q.astype(float), _per_query_head(problem, k), _per_query_head(problem, v)
     scores = q64 @ k64.swapaxes(2, 3) * problem.scale
+    magnitudes = np.abs(q64) @ np.abs(k64).swapaxes(2, 3) * problem.scale
     if problem.causal:
         seen = np.arange(problem.seq_kv)[None, :] <= np.arange(problem.seq)[:, None] + problem.seq_kv - problem.seq
         scores = np.where(seen, scores, -np.inf)
@@ -114,21 +137,24 @@ def reference(
     sums = weights.sum(axis=3, keepdims=True)
     with np.errstate(divide="ignore"):
         lse = np.where(np.isfinite(top), top, 0) + np.log(sums)
-    return weights / np.where(sums > 0, sums, 1) @ v64, lse.swapaxes(2, 3)
+    weights /= np.where(sums > 0, sums, 1)
+    output = weights @ v64
+
+    score_error = unit * (np.sqrt(problem.dim) + 2) * magnitudes.max(axis=3, keepdims=True)
+    sum_error = unit * (np.sqrt(problem.seq_kv) + 8)
+    output_bound = (score_error + sum_error) * (weights @ np.abs(v64) + np.abs(output))
+    lse_bound = score_error + sum_error + unit * np.abs(np.where(np.isfinite(lse), lse, 0))
+    return Reference(output, lse.swapaxes(2, 3), output_bound, lse_bound.swapaxes(2, 3))
 
 
-def rounding_bound(problem: AttentionProblem, q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> tuple[float, float]:
-    """Bounds on the error of O and LSE in fp32, by probabilistic rounding analysis.
-
-    A sum of n products is off by at most 4 sqrt(n) u times the sum of their magnitudes, but for one case in thousands
-    (Higham and Mary 2019, doi:10.1137/18M1226312; u = 2^-24). An error e in the scores changes each weight by e
-    relative, the LSE by e, and O by 2e of the largest value; rescaling, exp and the sum over keys add their own.
-    """
-    unit = 2.0**-24
-    magnitudes = np.abs(q) @ np.abs(_per_query_head(problem, k)).swapaxes(2, 3) * problem.scale
-    score = 4 * unit * (np.sqrt(problem.dim) + 2) * float(magnitudes.max())
-    steps = 4 * unit * (np.sqrt(problem.seq_kv) + 8)
-    return float(2 * (score + steps) * np.abs(v).max()), float(score + steps * (1 + np.log(problem.seq_kv)))
+def assert_within(found: NDArray[Any], expected: NDArray[np.float64], bound: NDArray[np.float64]) -> None:
+    """Every element equals `expected` within its own bound; infinities must agree."""
+    assert np.array_equal(np.isneginf(found), np.isneginf(expected))
+    with np.errstate(invalid="ignore"):
+        error = np.where(np.isneginf(expected), 0, np.abs(found - expected))
+    assert not np.isnan(error).any(), "NaN: something was read before it was there"
+    worst = np.unravel_index(np.argmax(error - bound), error.shape)
+    assert error[worst] <= bound[worst], f"element {worst} is {found[worst]}, not {expected[worst]} +- {bound[worst]}"
 
 
 def _per_query_head(problem: AttentionProblem, x: NDArray[Any]) -> NDArray[np.float64]:
@@ -179,7 +205,7 @@ def stream(launch: KernelLaunch, item: WorkItem) -> Stream:
 def work_items(plan: Plan) -> Iterator[tuple[KernelLaunch, int, WorkItem]]:
     """Every (launch, CTA, work item) of a plan."""
     for launch in plan.launches:
-        for cta in range(launch.ctas):
+        for cta in range(launch.work_count):
             for item in launch.work(cta):
                 yield launch, cta, item
 

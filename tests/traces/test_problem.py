@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
-from tests.traces.problems import problems
 
+from tests.traces.problems import problems
 from traces.algorithms import ALGORITHMS, algorithm
 from traces.problem import AttentionProblem
 from traces.schedule import key_value_blocks
@@ -37,7 +37,7 @@ def test_is_a_wrong_problem_refused(wrong: dict[str, object], said: str) -> None
 def test_is_a_wrong_schedule_key_or_value_refused(name: str) -> None:
     schedule = algorithm(name).Schedule_()
     assert schedule.changed({"tile_q": "64"}) == schedule.changed({"tile_q": 64})
-    with pytest.raises(ValueError, match="'tile_qq' is not one of .*did you mean tile_q"):
+    with pytest.raises(ValueError, match=r"'tile_qq' is not one of .*did you mean tile_q"):
         schedule.changed({"tile_qq": 1})
     with pytest.raises(ValueError, match="tile_q takes a whole number, not 'wide'"):
         schedule.changed({"tile_q": "wide"})

@@ -76,7 +76,7 @@ def test_does_a_cluster_load_all_shares_of_a_multicast_tile(algorithm: str, data
     plan: Plan = data.draw(plans(algorithm, longest=150, dims=SMALL_DIMS))
     for launch in plan.launches:
         programs: dict[Any, Any] = {}
-        for first in range(0, launch.ctas, launch.cluster):
+        for first in range(0, launch.work_count, launch.cluster):
             shares: dict[tuple[int, int, int], Counter[int]] = {}
             for item in (item for rank in range(launch.cluster) for item in launch.work(first + rank)):
                 key = item.shape_key()

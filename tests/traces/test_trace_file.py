@@ -30,10 +30,10 @@ def _assert_same(plan: Plan, replayed: Plan) -> None:
     for field in ("algorithm", "problem", "schedule", "tensors", "inputs", "outputs", "accumulates"):
         assert getattr(plan, field) == getattr(replayed, field), field
     for ours, theirs in zip(plan.launches, replayed.launches, strict=True):
-        for name in ("name", "ctas", "resources", "instruction", "warps", "cluster"):
+        for name in ("name", "ctas", "resources", "instruction", "warps", "cluster", "queue"):
             assert getattr(ours, name) == getattr(theirs, name), name
         compared = set()
-        for cta in range(ours.ctas):
+        for cta in range(ours.work_count):
             items: list[WorkItem] = list(ours.work(cta))
             assert items == list(theirs.work(cta))
             for item in items:
@@ -86,7 +86,7 @@ def test_is_each_distinct_program_recorded_once(tmp_path: Path) -> None:
     record(plan, tmp_path / "t.npz")
     with np.load(tmp_path / "t.npz") as file:
         assert file["programs.program"].tolist() == [0]
-        assert len(file["items.cta"]) == 16
+        assert len(file["items.index"]) == 16
     assert len({item.shape_key() for _, _, item in work_items(plan)}) == 1
 
 
@@ -192,8 +192,8 @@ def test_is_a_trace_that_contradicts_itself_refused(tmp_path: Path) -> None:
     for column, change, said in (
         ("items__program", lambda x: x + 7, "names a program that is not in the file"),
         ("items__kernel", lambda x: x + 1, "names a kernel that is not in the header"),
-        ("items__cta", lambda x: x[::-1], "not in order"),
-        ("items__cta", lambda x: x + 100, "outside its grid"),
+        ("items__index", lambda x: x[::-1], "not in order"),
+        ("items__index", lambda x: x + 100, "outside its launch"),
         ("items__item", lambda x: x + 1, "not numbered from 0"),
         ("items__base__length", lambda x: np.r_[x[0] + 1, x[1] - 1, x[2:]], "lacks a base"),
         ("ops__program", lambda x: x - 1, "names a program that is not in the file"),

@@ -40,7 +40,7 @@ class Flash3Schedule(Schedule):
         stages: K and V buffers in shared memory (each).
         kv_order: order of the KV blocks, forward, backward or sawtooth.
         cta_order: m_fastest, head_fastest or longest_first.
-        persistent_ctas: CTAs launched; each takes every persistent_ctas-th query block.
+        persistent_ctas: CTAs launched; each fetches query blocks from a shared counter until none is left.
         instruction: tensor-core family.
     """
 
@@ -109,8 +109,8 @@ def plan(problem: AttentionProblem, schedule: Flash3Schedule) -> Plan:
         )
         return WorkItem(views, block_parameters(p, row, min(row + schedule.tile_q, p.seq), block, schedule.kv_order))
 
-    def work(cta: int) -> Sequence[WorkItem]:
-        return [item(number) for number in range(cta, total_blocks, ctas)]
+    def work(number: int) -> Sequence[WorkItem]:
+        return [item(number)]
 
     def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
         keys, diagonal, backward = parameters
@@ -120,7 +120,9 @@ def plan(problem: AttentionProblem, schedule: Flash3Schedule) -> Plan:
     shared = p.dim * (schedule.tile_q * p.storage.element_bytes + 2 * schedule.stages * schedule.tile_kv * element)
     threads = 128 * (1 + schedule.tile_q // ROWS_PER_WARPGROUP)
     resources = CtaResources(threads, 65536 // threads // 8 * 8, shared)
-    launch = KernelLaunch("flash3_forward", ctas, resources, work, agents, schedule.instruction, warps=4)
+    launch = KernelLaunch(
+        "flash3_forward", ctas, resources, work, agents, schedule.instruction, warps=4, queue=total_blocks
+    )
     return Plan(name, p, schedule, table.tensors, (launch,), ("Q", "K", "V"), ("O", "LSE"))
 
 

@@ -37,7 +37,7 @@ class NaiveSchedule(Schedule):
         swizzle: clusters across one strip of QK^T's raster; strips follow each other, so that one strip's operands stay
             in the L2 (0: a single strip).
         pv_tile_q, pv_tile_d, pv_tile_k, pv_stages, pv_cluster_m, pv_cluster_n, pv_raster: the same for PV.
-        persistent: one CTA per SM loops over the tiles (`persistent_ctas` of them) instead of one tile per CTA.
+        persistent: CTAs fetch tiles from a shared counter until none is left, instead of one tile per CTA.
         persistent_ctas: CTAs of a persistent GEMM.
         gemm_threads, softmax_threads: threads per CTA.
         softmax_rows: rows of S per softmax CTA.
@@ -133,22 +133,22 @@ class _Grid:
             tiles if self.workers == 0 else min(tiles, max(self.cluster, self.workers // self.cluster * self.cluster))
         )
 
-    def tiles_of(self, cta: int) -> list[tuple[int, int, int, int]]:
-        """(batch, head, first row, first column) of the tiles that CTA `cta` computes, in order.
+    @property
+    def queue(self) -> int:
+        """Work indices that persistent CTAs share; 0 with one CTA per tile."""
+        return self.batch * self.heads * self.clusters_per_matrix * self.cluster if self.workers else 0
 
-        Positions of the cluster that lie outside a ragged matrix have no tile.
+    def tile_of(self, index: int) -> tuple[int, int, int, int] | None:
+        """(batch, head, first row, first column) of the tile with work index cluster number x cluster + rank.
+
+        Positions of a cluster that lie outside a ragged matrix have no tile.
         """
-        rank = cta % self.cluster
-        clusters = self.batch * self.heads * self.clusters_per_matrix
-        found = []
-        for number in range(cta // self.cluster, clusters, self.ctas // self.cluster):
-            matrix, within = divmod(number, self.clusters_per_matrix)
-            m, n = self._cluster_position(within)
-            row = (m * self.cluster_m + rank // self.cluster_n) * self.tile_m
-            col = (n * self.cluster_n + rank % self.cluster_n) * self.tile_n
-            if row < self.rows and col < self.cols:
-                found.append((*divmod(matrix, self.heads), row, col))
-        return found
+        number, rank = divmod(index, self.cluster)
+        matrix, within = divmod(number, self.clusters_per_matrix)
+        m, n = self._cluster_position(within)
+        row = (m * self.cluster_m + rank // self.cluster_n) * self.tile_m
+        col = (n * self.cluster_n + rank % self.cluster_n) * self.tile_n
+        return (*divmod(matrix, self.heads), row, col) if row < self.rows and col < self.cols else None
 
     def _cluster_position(self, number: int) -> tuple[int, int]:
         """(row, column) of cluster `number` of one matrix: strips of `swizzle` clusters, each swept in raster order."""
@@ -196,18 +196,17 @@ def _scores(p: AttentionProblem, schedule: NaiveSchedule, q: Tensor, k: Tensor, 
         p.batch, p.heads, p.seq, p.seq_kv, tile[0], tile[1], *shape, schedule.raster, workers, schedule.swizzle
     )
 
-    def work(cta: int) -> Sequence[WorkItem]:
-        return [
-            WorkItem(
-                (
-                    q.view(b, h).window(row, tile[0]),
-                    k.view(b, h // p.group).window(col, tile[1]),
-                    s.view(b, h).window(row, tile[0], col, tile[1]),
-                ),
-                grid.shares(row, col),
-            )
-            for b, h, row, col in grid.tiles_of(cta)
-        ]
+    def work(index: int) -> Sequence[WorkItem]:
+        position = grid.tile_of(index)
+        if position is None:
+            return []
+        b, h, row, col = position
+        views = (
+            q.view(b, h).window(row, tile[0]),
+            k.view(b, h // p.group).window(col, tile[1]),
+            s.view(b, h).window(row, tile[0], col, tile[1]),
+        )
+        return [WorkItem(views, grid.shares(row, col))]
 
     def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
         partners_a, share_a, partners_b, share_b = parameters
@@ -230,18 +229,17 @@ def _output(p: AttentionProblem, schedule: NaiveSchedule, probs: Tensor, v: Tens
     shape = (schedule.pv_cluster_m, schedule.pv_cluster_n)
     grid = _Grid(p.batch, p.heads, p.seq, p.dim, tile[0], tile[1], *shape, schedule.pv_raster, workers)
 
-    def work(cta: int) -> Sequence[WorkItem]:
-        return [
-            WorkItem(
-                (
-                    probs.view(b, h).window(row, tile[0]),
-                    v.view(b, h // p.group).window(0, p.seq_kv, col, tile[1]),
-                    o.view(b, h).window(row, tile[0], col, tile[1]),
-                ),
-                grid.shares(row, col),
-            )
-            for b, h, row, col in grid.tiles_of(cta)
-        ]
+    def work(index: int) -> Sequence[WorkItem]:
+        position = grid.tile_of(index)
+        if position is None:
+            return []
+        b, h, row, col = position
+        views = (
+            probs.view(b, h).window(row, tile[0]),
+            v.view(b, h // p.group).window(0, p.seq_kv, col, tile[1]),
+            o.view(b, h).window(row, tile[0], col, tile[1]),
+        )
+        return [WorkItem(views, grid.shares(row, col))]
 
     def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
         partners_a, share_a, partners_b, share_b = parameters
@@ -270,7 +268,8 @@ def _gemm_launch(
     shared = stages * (tile[0] + tile[1]) * tile[2] * element_bytes
     resources = CtaResources(schedule.gemm_threads, 168, shared)
     warps = max(4, schedule.gemm_threads // 32 - 4)
-    return KernelLaunch(kernel, grid.ctas, resources, work, agents, schedule.instruction, warps, grid.cluster)
+    instruction = schedule.instruction
+    return KernelLaunch(kernel, grid.ctas, resources, work, agents, instruction, warps, grid.cluster, grid.queue)
 
 
 def _softmax(p: AttentionProblem, schedule: NaiveSchedule, s: Tensor, probs: Tensor) -> KernelLaunch:

@@ -3,7 +3,9 @@
   "use strict";
   const figures = JSON.parse(document.getElementById("figures").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const config = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  // Plotly's bar offers to send a chart to its makers' server; this page sends nothing anywhere.
+  const unwanted = ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"];
+  const config = { displaylogo: false, modeBarButtonsToRemove: unwanted };
   const hidden = new Set();
   const timelines = figures.filter((figure) => figure.kind === "timeline");
   let level = "dram_read";
@@ -59,7 +61,7 @@
       const style = getComputedStyle(document.documentElement);
       data.forEach((trace) => {
         trace.orientation = "v";
-        Object.assign(trace.node, { pad: 92, thickness: 17, color: style.getPropertyValue("--line").trim() });
+        Object.assign(trace.node, { pad: 104, thickness: 17, color: style.getPropertyValue("--line").trim() });
         trace.textfont.size = 11;
       });
       Object.assign(layout, { height: 540, margin: { ...layout.margin, r: 84 } });

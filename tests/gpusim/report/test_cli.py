@@ -8,9 +8,9 @@ import pathlib
 
 import pytest
 
-import sample
 from gpusim.cli.report import add_arguments, run
 from gpusim.errors import UserError
+from tests.gpusim.report import sample
 
 
 def _run(*words: object) -> int:
@@ -82,7 +82,7 @@ def test_timeline_rows_must_have_one_length(tmp_path: pathlib.Path) -> None:
 
 
 def test_missing_file(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(UserError, match="cannot read .*nowhere.json"):
+    with pytest.raises(UserError, match=r"cannot read .*nowhere\.json"):
         _run(tmp_path / "nowhere.json")
 
 

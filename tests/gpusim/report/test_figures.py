@@ -8,12 +8,12 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-import sample
 from gpusim.report.fields import BYTE_FIELDS, LEVELS
 from gpusim.report.flow import HOPS, flows
 from gpusim.report.html import figures_of
 from gpusim.report.roofline import points
 from gpusim.report.timeline import sm_fractions
+from tests.gpusim.report import sample
 
 
 def _plain(value: Any) -> Any:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import sample
 from gpusim.report.fields import LEVELS
 from gpusim.report.html import render_page, write_report
+from tests.gpusim.report import sample
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -57,6 +57,8 @@ def test_loads_without_errors_or_requests(browser: Any, report: pathlib.Path) ->
     page, trouble = _open(browser, report)
     assert trouble == []
     assert page.locator(".js-plotly-plot").count() == 5  # two timelines, two flows, one roofline
+    buttons = page.evaluate("[...document.querySelectorAll('.modebar-btn')].map(b => b.dataset.title || b.ariaLabel)")
+    assert buttons and not [title for title in buttons if "Share" in title or "Plotly" in title]
     assert page.title() == "naive and flash2 on H200 · gpusim"
     page.close()
 
@@ -104,6 +106,7 @@ def test_tensor_switch_scales_and_bin_table(browser: Any, report: pathlib.Path) 
     assert ranges[0] == ranges[1]
     page.locator("details[data-figure=timeline-1] summary").click()
     rows = page.locator("details[data-figure=timeline-1] tbody tr")
+    rows.first.wait_for()
     assert rows.count() == len(sample.flash2()["timeline"]["l2_lookup_sectors"])
     assert trouble == []
     page.close()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 from typing import Any
 
 import pytest
 
-import sample
 from gpusim.report.perfetto import trace_events, write_trace
+from tests.gpusim.report import sample
 
 
 def _trace(path: pathlib.Path) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def test_counter_area_is_the_bytes_moved() -> None:
     result = sample.flash2()
     events = [e for e in trace_events(result, "flash2") if e["name"] == "L2 read (GB/s)"]
     area = 0.0
-    for event, after in zip(events, events[1:], strict=False):
+    for event, after in itertools.pairwise(events):
         area += event["args"]["K"] * 1e9 * (after["ts"] - event["ts"]) * 1e-6
     assert area == pytest.approx(result["by_tensor"]["K"]["l2_read_bytes"], rel=1e-5)
     assert set(events[-1]["args"].values()) == {0.0}

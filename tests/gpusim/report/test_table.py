@@ -6,8 +6,8 @@ import copy
 
 import pytest
 
-import sample
 from gpusim.report.table import WIDTH, render
+from tests.gpusim.report import sample
 
 
 def _row(text: str, name: str, nth: int = 0) -> list[str]:

@@ -1,0 +1,199 @@
+"""A plain-Python model of the L2, written from the documentation: what `gpusim.memory` must do, slowly and without time.
+
+Two (or more) partitions, each a sectored LRU cache. A reader asks its own partition; what is missing there comes from
+the line's home partition, and what is missing there too from DRAM. Writes never miss: they land in the writer's partition
+and at home, where they stay dirty, and copies elsewhere are dropped. Nothing here shares code with the compiled kernels but the
+two arbitrary hashes (`place`, `home_partition`), which have tests of their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+from gpusim.memory.l2 import home_partition, place
+from gpusim.memory.state import MemorySystem
+
+SECTORS = 4
+Sectors = set[int]
+
+
+@dataclass
+class Line:
+    """What a cache holds of one line: sector numbers 0 to 3."""
+
+    valid: Sectors = field(default_factory=set)
+    dirty: Sectors = field(default_factory=set)
+
+
+class Set:
+    """One set: lines in order of recency, the least recently used first."""
+
+    def __init__(self, ways: int) -> None:
+        self.ways = ways
+        self.lines: OrderedDict[int, Line] = OrderedDict()
+
+    def touch(self, key: int, sectors: Sectors) -> tuple[Sectors, tuple[int, Line] | None]:
+        """(which of `sectors` were valid, the evicted line); afterwards all are, in the most recent place."""
+        victim = None
+        if key not in self.lines:
+            if len(self.lines) == self.ways:
+                victim = self.lines.popitem(last=False)
+            self.lines[key] = Line()
+        line = self.lines[key]
+        self.lines.move_to_end(key)
+        present = line.valid & sectors
+        line.valid |= sectors
+        return present, victim
+
+    def insert_last(self, key: int, sectors: Sectors) -> tuple[int, Line] | None:
+        """Put an absent line in the least recent place; returns the evicted line, if the set was full."""
+        assert key not in self.lines
+        victim = self.lines.popitem(last=False) if len(self.lines) == self.ways else None
+        self.lines[key] = Line(set(sectors))
+        self.lines.move_to_end(key, last=False)
+        return victim
+
+    def oldest_dirty(self) -> int | None:
+        return next((key for key, line in self.lines.items() if line.dirty), None)
+
+
+def lines_of(start: int, end: int) -> Iterator[tuple[int, Sectors]]:
+    """(line, sectors) that bytes [start, end) touch, in address order."""
+    found: dict[int, Sectors] = {}
+    for sector in range(start // 32, -(-end // 32)):
+        found.setdefault(sector // SECTORS, set()).add(sector % SECTORS)
+    yield from found.items()
+
+
+class Cache:
+    """The functional behaviour of a whole memory system, counted in sectors per tensor under the counters' names."""
+
+    def __init__(self, memory: MemorySystem) -> None:
+        v, l2 = memory.values, memory.gpu.l2
+        self.partitions, self.ways, self.cached = l2.partitions, l2.ways, bool(v["cached"])
+        self.home_allocation, self.through = l2.home_allocation, l2.write_policy == "write_through"
+        self.cap_sectors = int(l2.dirty_cap_bytes) // 32 // l2.partitions
+        self.lines_per_way = v["sets"]
+        self.partition_of_sm = memory.gpu.sm.partition_of_sm
+        self.tensors = memory.tensors
+        self.sets: dict[tuple[int, int], Set] = defaultdict(lambda: Set(self.ways))
+        self.dirty_sectors = [0] * l2.partitions
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self._hash = SimpleNamespace(partitions=l2.partitions, home_mask=v["home_mask"])
+
+    def read(self, sm: int, start: int, end: int) -> None:
+        for line, sectors in lines_of(start, end):
+            self._read_line(self.partition_of_sm[sm], line, sectors)
+
+    def write(self, sm: int, start: int, end: int) -> None:
+        for line, sectors in lines_of(start, end):
+            self._write_line(self.partition_of_sm[sm], line, sectors)
+
+    def dirty_bytes(self) -> dict[str, int]:
+        totals = {t.name: 0 for t in self.tensors}
+        for one in self.sets.values():
+            for line, held in one.lines.items():
+                totals[self.owner(line)] += 32 * len(held.dirty)
+        return totals
+
+    def owner(self, line: int) -> str:
+        return next(t.name for t in self.tensors if t.base <= 128 * line < t.end)
+
+    def home(self, line: int) -> int:
+        return int(home_partition.py_func(self._hash, line))  # type: ignore[attr-defined]
+
+    def set_of(self, partition: int, line: int) -> Set:
+        return self.sets[partition, int(place.py_func(line, self.lines_per_way)[1])]  # type: ignore[attr-defined]
+
+    def _count(self, counter: str, line: int, sectors: Sectors) -> None:
+        self.counts[counter, self.owner(line)] += len(sectors)
+
+    def _read_line(self, near: int, line: int, sectors: Sectors) -> None:
+        self._count("L2_READ", line, sectors)
+        present: Sectors = set()
+        if self.cached:
+            present, victim = self.set_of(near, line).touch(line, sectors)
+            self._dispose(victim)
+        self._count("L2_HIT", line, present)
+        missing = sectors - present
+        self._count("L2_MISS", line, missing)
+        home = self.home(line)
+        if missing and home != near:
+            self._count("FABRIC_READ", line, missing)
+            missing = self._ask_home(self.set_of(home, line), line, missing)
+        self._count("DRAM_READ", line, missing)
+
+    def _ask_home(self, home: Set, line: int, wanted: Sectors) -> Sectors:
+        """Sectors that the home does not hold; it may keep them from now on, but a far hit promotes nothing."""
+        held = home.lines[line].valid if line in home.lines else set()
+        self._count("FAR_HIT", line, wanted & held)
+        absent = wanted - held
+        if absent and self.cached and self.home_allocation != "none":
+            if self.home_allocation == "allocate" or line in home.lines:
+                self._dispose(home.touch(line, absent)[1])
+            else:
+                self._dispose(home.insert_last(line, absent))
+        return absent
+
+    def _write_line(self, near: int, line: int, sectors: Sectors) -> None:
+        home = self.home(line)
+        self._count("L2_WRITE", line, sectors)
+        self._count("L2_HIT", line, sectors)
+        if home != near:
+            self._count("FABRIC_WRITE", line, sectors)
+        if not self.cached or self.through:
+            self._count("DRAM_WRITE", line, sectors)
+        if not self.cached:
+            return
+        for partition in range(self.partitions):
+            one = self.set_of(partition, line)
+            if partition in (near, home):
+                continue
+            if line in one.lines:
+                one.lines[line].valid -= sectors
+        if home != near:
+            self._dispose(self.set_of(near, line).touch(line, sectors)[1])
+        at_home = self.set_of(home, line)
+        self._dispose(at_home.touch(line, sectors)[1])
+        if self.through:
+            return
+        self.dirty_sectors[home] += len(sectors - at_home.lines[line].dirty)
+        at_home.lines[line].dirty |= sectors
+        if self.dirty_sectors[home] > self.cap_sectors:
+            oldest = at_home.oldest_dirty()
+            assert oldest is not None
+            self._dispose((oldest, at_home.lines[oldest]))
+            at_home.lines[oldest].dirty = set()
+
+    def _dispose(self, victim: tuple[int, Line] | None) -> None:
+        if victim:
+            self._count("DRAM_WRITE", victim[0], victim[1].dirty)
+            self.dirty_sectors[self.home(victim[0])] -= len(victim[1].dirty)
+
+
+def held_lines(memory: MemorySystem) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
+    """(partition, set) → (tag, valid mask, dirty mask) from the least recently used on, of a compiled memory system."""
+    v = memory.values
+    words = v["tags"].reshape(-1, v["sets"], v["ways"]).astype(int)
+    found: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    for p in range(words.shape[0]):
+        for s in range(v["sets"]):
+            held = [(w >> 8, w & 15, w >> 4 & 15) for w in words[p, s, ::-1].tolist() if w != 0xFFFFFF00]
+            if held:
+                found[p, s] = held
+    return found
+
+
+def expected_lines(cache: Cache) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
+    """The same of the model."""
+
+    def mask(sectors: Sectors) -> int:
+        return sum(1 << s for s in sectors)
+
+    def words(one: Set) -> list[tuple[int, int, int]]:
+        return [(line // cache.lines_per_way, mask(x.valid), mask(x.dirty)) for line, x in one.lines.items()]
+
+    return {key: words(one) for key, one in cache.sets.items() if one.lines}

@@ -1,0 +1,80 @@
+"""Does the timeline keep every byte and every cycle in the right place while its bins widen?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpusim.memory.state import FIRST_BIN_CYCLES, TIMELINE_BINS, MemorySystem
+from gpusim.memory.timeline import _fold, bin_of, record_activity, record_bytes, record_hits
+from tests.gpusim.memory.systems import MIB, system
+
+
+@pytest.fixture
+def memory() -> MemorySystem:
+    return system("l2.size=64KiB", sizes=(MIB, MIB))
+
+
+def test_does_folding_add_neighbours() -> None:
+    values = np.arange(16, dtype=float).reshape(2, 8)
+    _fold(values)
+    assert values.tolist() == [[1, 5, 9, 13, 0, 0, 0, 0], [17, 21, 25, 29, 0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("span", (1e3, 1e5, 1e7))
+@pytest.mark.parametrize("ordered", (True, False))
+def test_is_every_byte_in_the_bin_of_its_time(memory: MemorySystem, span: float, ordered: bool) -> None:
+    random = np.random.default_rng(0)
+    times = random.uniform(0, span, 3000)
+    times = np.sort(times) if ordered else times
+    amounts, tensors, levels = random.integers(1, 5000, 3000), random.integers(0, 2, 3000), random.integers(0, 5, 3000)
+    for t, level, tensor, amount in zip(times, levels, tensors, amounts, strict=True):
+        record_bytes(memory.state, int(level), int(tensor), float(t), int(amount))
+    v = memory.values
+    width = v["bin_cycles"][0]
+    expected = np.zeros_like(v["timeline"])
+    np.add.at(expected, (levels, tensors, (times / width).astype(int)), amounts)
+    assert np.array_equal(v["timeline"], expected)
+    assert v["touched_bins"][0] == int(times.max() / width) + 1
+
+
+def test_are_bins_as_narrow_as_they_can_be(memory: MemorySystem) -> None:
+    assert bin_of(memory.state, TIMELINE_BINS * FIRST_BIN_CYCLES - 1) == TIMELINE_BINS - 1
+    assert memory.values["bin_cycles"][0] == FIRST_BIN_CYCLES
+    assert bin_of(memory.state, TIMELINE_BINS * FIRST_BIN_CYCLES) == TIMELINE_BINS // 2
+    assert memory.values["bin_cycles"][0] == 2 * FIRST_BIN_CYCLES
+    assert bin_of(memory.state, 1e9) < TIMELINE_BINS
+    assert memory.values["bin_cycles"][0] * TIMELINE_BINS / 2 <= 1e9
+
+
+@given(spans=st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 3e5)), max_size=30))
+@settings(max_examples=40, deadline=None)
+def test_is_activity_spread_over_the_bins_it_covers(spans: list[tuple[float, float]]) -> None:
+    memory = system("l2.size=64KiB", sizes=(MIB,))
+    for start, length in spans:
+        record_activity(memory.state, 1, start, start + length)
+    v = memory.values
+    edges = np.arange(TIMELINE_BINS) * v["bin_cycles"][0]
+    expected = np.zeros(TIMELINE_BINS)
+    for start, length in spans:
+        expected += np.clip(np.minimum(start + length, edges + v["bin_cycles"][0]) - np.maximum(start, edges), 0, None)
+    assert np.allclose(v["activity"][1], expected, rtol=1e-9, atol=1e-4)
+    assert np.isclose(v["activity"][1].sum(), sum((s + n) - s for s, n in spans))
+
+
+def test_are_lookups_kept_when_bins_widen(memory: MemorySystem) -> None:
+    for t in (0.0, 1e4, 1e6):
+        record_hits(memory.state, t, 3, 5)
+    assert memory.values["activity"][3].sum() == 9 and memory.values["activity"][4].sum() == 15
+
+
+def test_does_a_new_timeline_start_at_zero_and_keep_the_cache(memory: MemorySystem) -> None:
+    memory.values["tags"][5] = 0x1234F
+    record_bytes(memory.state, 0, 0, 1e6, 64)
+    memory.values["bus_free"][:] = 1e6
+    memory.start_timeline()
+    v = memory.values
+    assert v["timeline"].sum() == v["activity"].sum() == v["bus_free"].sum() == v["touched_bins"][0] == 0
+    assert v["bin_cycles"][0] == FIRST_BIN_CYCLES and v["tags"][5] == 0x1234F
