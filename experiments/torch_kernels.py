@@ -120,7 +120,19 @@ def naive_schedule(kernels: tuple[MeasuredKernel, ...]) -> NaiveSchedule:
         gemm_threads=qk_kernel.threads,
         softmax_threads=softmax.threads,
         softmax_rows=softmax.block[1],
+        softmax_instructions=softmax_instructions(softmax),
     )
+
+
+def softmax_instructions(kernel: MeasuredKernel) -> int:
+    """fp32 issue slots per score of PyTorch's softmax kernels, calibrated on measured cycles (docs/validation.md).
+
+    One warp per row up to 1024 columns; else a block per row, keeping it in shared memory where it fits the kernel's
+    rules (N = 16384 here), else reading it three times through L1.
+    """
+    if kernel.block[1] > 1:
+        return 40
+    return 70 if kernel.dynamic_shared_bytes > 1024 else 112
 
 
 def cudnn_schedule(kernel: MeasuredKernel) -> Flash3Schedule:
@@ -138,5 +150,6 @@ def cudnn_schedule(kernel: MeasuredKernel) -> Flash3Schedule:
         tile_kv=int(match[2]),
         kv_order="forward",
         cta_order="m_fastest",
+        overlap=False,
         persistent_ctas=kernel.ctas,
     )

@@ -85,9 +85,9 @@ class _Kernel:
         self._gpu, self._memory, self._launch, self._ended = gpu, memory, launch, ended
         self._programs = ProgramTable(gpu)
         self._tensor_rows: list[list[int]] = []
-        self._next = list(range(launch.cluster))
+        self._left = [dict.fromkeys(range(rank, launch.work_count, launch.cluster)) for rank in range(launch.cluster)]
         self._started = 0
-        self._rank_of_slot: dict[int, int] = {}
+        self._cta_in: dict[int, int] = {}
         self._occupancy = ctas_per_sm(gpu, launch.resources, launch.name)
         first = self._items(0)
         self._sms = SmArray(gpu.sm.count, self._occupancy, len(self._programs.ranges[first[0][0]]))
@@ -141,11 +141,20 @@ class _Kernel:
             rows.append([program, *addresses, *[0] * (oc.MAX_VIEWS - len(addresses))])
         return rows
 
-    def _take(self, rank: int) -> list[list[int]]:
-        """The next work that a CTA of cluster rank `rank` gets; empty when none is left."""
-        while self._next[rank] < self._launch.work_count:
-            index = self._next[rank]
-            self._next[rank] += self._launch.cluster
+    def _take(self, cta: int) -> list[list[int]]:
+        """The next work of CTA `cta`; empty when none is left.
+
+        CTAs that ask for work at about the same time are served in the order of their distance to the counter, which is the
+        same every round: so a CTA gets the index one grid after its last as long as that is within a grid of the lowest
+        index left, and else the lowest one.
+        """
+        launch = self._launch
+        left = self._left[cta % launch.cluster]
+        while left:
+            lowest = next(iter(left))
+            own = lowest + (cta - lowest) % launch.ctas
+            index = own if own in left else lowest
+            del left[index]
             items = self._items(index)
             if items:
                 return items
@@ -153,26 +162,27 @@ class _Kernel:
 
     def _place_first(self, begin: float) -> dict[int, float]:
         """Fill the empty GPU in CTA → SM order; returns the start time of each SM that has work."""
+        spec = self._gpu.sm
         starts: dict[int, float] = {}
         for round_number in range(self._occupancy):
-            for sm in self._gpu.sm.cta_order:
+            for sm in spec.cta_order:
                 if self._started == self._launch.ctas:
                     return starts
-                at = begin + self._started * self._gpu.sm.cta_launch_interval_cycles
+                at = begin + self._started * spec.cta_launch_interval_cycles + sm % 2 * spec.tpc_stagger_cycles
                 if self._start_cta(sm * self._occupancy + round_number, at):
                     starts.setdefault(sm, at)
         return starts
 
     def _start_cta(self, slot: int, at: float) -> bool:
         """Start the grid's next CTA in a slot; False if it has nothing to do."""
-        rank = self._started % self._launch.cluster
+        cta = self._started
         self._started += 1
-        items = self._take(rank)
+        items = self._take(cta)
         if not items:
             self._ended(1)
             return False
         self._sms.use_programs(self._programs, self._tensor_rows)
-        self._rank_of_slot[slot] = rank
+        self._cta_in[slot] = cta
         self._sms.install(slot, items, at, closed=not self._launch.queue)
         return True
 
@@ -197,16 +207,16 @@ class _Kernel:
         values = self._sms.values
         for slot in range(sm * self._occupancy, (sm + 1) * self._occupancy):
             if values["hungry"][slot]:
-                items = self._take(self._rank_of_slot[slot])
+                items = self._take(self._cta_in[slot])
                 self._sms.use_programs(self._programs, self._tensor_rows)
                 if items:
                     self._sms.feed(slot, items, now)
                 else:
                     self._sms.close(slot, now)
-            if slot in self._rank_of_slot and values["live_agents"][slot] == 0:
-                del self._rank_of_slot[slot]
+            if slot in self._cta_in and values["live_agents"][slot] == 0:
+                del self._cta_in[slot]
                 self._ended(1)
-                while self._started < self._launch.ctas and slot not in self._rank_of_slot:
+                while self._started < self._launch.ctas and slot not in self._cta_in:
                     self._start_cta(slot, now + self._gpu.sm.cta_launch_interval_cycles)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Store, Vector
+from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Store, Vector, Wait
 from traces.tensor import Matrix
 
 
@@ -48,13 +48,21 @@ def gemm_tile(
             yield Arrive(full[stage], after=b_tile)
 
     def consumer() -> Program:
-        accumulator = None
+        # One product stays in flight: a stage is free again when the product after it has been issued and it has ended.
+        accumulator: Any = None
         for step, _ in enumerate(starts):
             stage = step % stages
             yield Await(full[stage])
             a_tile, b_tile = buffers[stage]
-            accumulator = yield Matmul(a_tile, b_tile, (tile_m, tile_n, tile_k), accumulator, transpose_b)
-            yield Arrive(empty[stage])
+            before = accumulator
+            accumulator = yield Matmul(
+                a_tile, b_tile, (tile_m, tile_n, tile_k), accumulator, transpose_b, asynchronous=True
+            )
+            if step > 0:
+                yield Wait(before)
+                yield Arrive(empty[(step - 1) % stages])
+        yield Wait(accumulator)
+        yield Arrive(empty[(len(starts) - 1) % stages])
         # Epilogue: scale and convert each accumulator, through shared memory for coalesced stores.
         result = yield Vector(
             lambda x: x * scale,

@@ -106,6 +106,7 @@ class _Numeric:
         b = op.b.T if op.transpose_b else op.b
         product = (op.a @ b).astype(np.float32)
         if op.accumulator is not None:
+            self._land(op.accumulator)  # products into one accumulator execute in order, without a Wait between
             product = op.accumulator + product
         return self._start(product) if op.asynchronous else product
 

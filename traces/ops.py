@@ -125,5 +125,5 @@ class Await:
 
 
 Op = Load | Wait | Matmul | Vector | Store | Arrive | Await
-Program = Generator[Op, Any, None]
+Program = Generator[Op, Any, Any]
 """What one agent (a warp, a warpgroup, or a whole CTA) does for one work item."""

@@ -54,6 +54,9 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
     if not args.quiet:
-        counts = ", ".join(f"{len(table.ints['program']):,} {name}" for name, table in tables.items())
+        rows = {name: len(table.ints["program"]) for name, table in tables.items()}
+        counts = ", ".join(
+            f"{count:,} {name if count != 1 else name.removesuffix('s')}" for name, count in rows.items()
+        )
         print(f"wrote {path}: {counts}, {path.stat().st_size:,} bytes")
     return 0

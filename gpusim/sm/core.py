@@ -42,6 +42,10 @@ from gpusim.sm.opcodes import (
 )
 
 TENSOR_BUSY, VECTOR_BUSY, MEMORY_WAIT = range(3)
+JITTER_CYCLES = 1.0
+"""Spread of the latency of row work, from warp scheduling; fitted: it lets CTAs that start together drift apart."""
+BARRIER_CYCLES = 40.0
+"""Cycles to see that an mbarrier's phase is complete (try_wait and its shared-memory access); estimate."""
 ISSUE_CYCLES = 4.0
 """Cycles an agent spends on issuing an asynchronous operation."""
 
@@ -143,25 +147,28 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     elif code == MATMUL:
         start = max(t, s.tensor_free[sm])
         cycles = s.costs[pc, TENSOR_CYCLES]
+        done = start + cycles + s.costs[pc, LATENCY_CYCLES]
         s.tensor_free[sm] = start + cycles
         s.busy[0] += cycles
         record_activity(m, TENSOR_BUSY, start, start + cycles)
         s.totals[0] += op[FLOPS]
         s.totals[1] += op[SHARED_READ]
         if op[TOKEN] >= 0:
-            s.tokens[row, op[TOKEN]] = start + cycles
+            s.tokens[row, op[TOKEN]] = done
             s.time[row] = t + ISSUE_CYCLES
         else:
-            s.time[row] = start + cycles
+            s.time[row] = done
     elif code == VECTOR:
         start = max(t, s.vector_free[sm])
         cycles = s.costs[pc, VECTOR_CYCLES]
         s.vector_free[sm] = start + cycles
+        # Warps take turns: short work waits for no longer than it runs itself, long work for what is queued.
+        done = min(start + cycles, t + 2.0 * cycles)
         s.busy[1] += cycles
         record_activity(m, VECTOR_BUSY, start, start + cycles)
         s.totals[1] += op[SHARED_READ]
         s.totals[2] += op[SHARED_WRITE]
-        s.time[row] = start + cycles + s.costs[pc, LATENCY_CYCLES] * (0.5 + _jitter(row, pc, s.item[row]))
+        s.time[row] = done + s.costs[pc, LATENCY_CYCLES] + JITTER_CYCLES * _jitter(row, pc, s.item[row])
     elif code == ARRIVE:
         when = t
         if op[TOKEN] >= 0:
@@ -175,7 +182,7 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
             done = s.phase_time[slot, barrier, seen % PHASES]
             if done > t:
                 record_activity(m, MEMORY_WAIT, t, done)
-                s.time[row] = done
+            s.time[row] = max(t, done) + BARRIER_CYCLES
         else:
             s.row[row] = pc
             s.blocked_on[row] = barrier

@@ -18,8 +18,11 @@ from traces.execute import BarrierState, run_agents
 from traces.launch import KernelLaunch, WorkItem
 from traces.ops import Arrive, Await, Barrier, Load, Matmul, Op, Store, Vector, Wait
 
-SYNC_CYCLES = 30.0
-"""Latency of a row reduction's shuffles and of hand-over between pipes; estimate, of the order of a shared-memory access."""
+SYNC_CYCLES = 150.0
+"""Latency of dependent row work: shuffles of the row maximum and sum, conversions; fitted with the next two."""
+MATMUL_LATENCY_CYCLES = {"wgmma": 128.0, "mma_sync": 33.0}
+"""From the end of a product's issue to its accumulators: mma.sync m16n8k16 takes about 33 cycles, a full wgmma about 128
+(arXiv:2402.13499, tables of Hopper tensor-core latency)."""
 
 
 class ProgramTable:
@@ -191,13 +194,13 @@ class _Compiler:
             oc.SHARED_READ: operand // 32,
             oc.FLOPS: flops,
         }
-        self._emit(agent, row, (cycles, 0.0, 0.0))
+        self._emit(agent, row, (cycles, 0.0, MATMUL_LATENCY_CYCLES[self._launch.instruction]))
         return token
 
     def _vector(self, agent: int, op: Vector) -> Any:
         sm = self._gpu.sm
-        # The exponential unit works beside the FP32 lanes, but each exponential also takes an issue slot.
-        cycles = max(op.exps / sm.exp_per_clk, (op.instructions + op.exps) / sm.fp32_lanes)
+        # A warp's exponentials and its FP32 work depend on each other, so they do not overlap.
+        cycles = op.exps / sm.exp_per_clk + op.instructions / sm.fp32_lanes
         if cycles:
             half = op.shared_bytes // 64
             row = {oc.CODE: oc.VECTOR, oc.SHARED_READ: half, oc.SHARED_WRITE: half}

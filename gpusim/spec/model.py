@@ -59,6 +59,7 @@ class SmSpec:
         shared_bytes_per_clk: shared-memory bandwidth, bytes per cycle.
         shared_latency_cycles: shared-memory load-to-use.
         cta_launch_interval_cycles: cycles between two CTA launches, whole GPU.
+        tpc_stagger_cycles: how much later than the first the second SM of a TPC (odd SM number) gets its first CTA.
         kernel_overhead_cycles: from launch to the first CTA, plus the drain at the end.
         cta_order: SM of the 0th, 1st, 2nd … CTA of an empty GPU, each SM once; more CTAs go round again.
         partition_of_sm: L2 partition that each SM is attached to.
@@ -86,6 +87,7 @@ class SmSpec:
     shared_bytes_per_clk: float = field(metadata=key("shared_bandwidth", parse_bytes_per_clock))
     shared_latency_cycles: float = field(metadata=key("shared_latency", parse_cycles))
     cta_launch_interval_cycles: float = field(metadata=key("cta_launch_interval", parse_cycles))
+    tpc_stagger_cycles: float = field(metadata=key("tpc_stagger", parse_cycles))
     kernel_overhead_cycles: float = field(metadata=key("kernel_overhead", parse_cycles))
     cta_order: tuple[int, ...] = field(metadata=key("cta_order", parse_int_list))
     partition_of_sm: tuple[int, ...] = field(metadata=key("partition_of_sm", parse_int_list))

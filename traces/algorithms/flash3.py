@@ -40,6 +40,8 @@ class Flash3Schedule(Schedule):
         stages: K and V buffers in shared memory (each).
         kv_order: order of the KV blocks, forward, backward or sawtooth.
         cta_order: m_fastest, head_fastest or longest_first.
+        overlap: whether a warpgroup runs S_{j+1} = Q K_{j+1}^T together with O += P_j V_j (algorithm 2), or one product
+            after the other (algorithm 1).
         persistent_ctas: CTAs launched; each fetches query blocks from a shared counter until none is left.
         instruction: tensor-core family.
     """
@@ -49,6 +51,7 @@ class Flash3Schedule(Schedule):
     stages: int = 2
     kv_order: str = "backward"
     cta_order: str = "m_fastest"
+    overlap: bool = True
     persistent_ctas: int = 132
     instruction: str = "wgmma"
 
@@ -157,33 +160,30 @@ def flash3_block(
     def consumer(warpgroup: int) -> Program:
         first_row = warpgroup * ROWS_PER_WARPGROUP
         own = max(0, min(ROWS_PER_WARPGROUP, q.rows - first_row))
-        shape_qk = (ROWS_PER_WARPGROUP, step, q.cols)
-        shape_pv = (ROWS_PER_WARPGROUP, v.cols, step)
         maximum = np.full((own, 1), -np.inf, np.float32)
         total = np.zeros((own, 1), np.float32)
         output: Any = np.zeros((own, v.cols), np.float32)
         probabilities: Any = None
+        decay: Any = None
 
-        yield Await(q_full)
-        q_rows = yield Vector(lambda tile: tile[first_row : first_row + own], (buffer["Q"],))
-        for position in range(len(blocks) + 1):
-            stage, previous = position % stages, (position - 1) % stages
-            scores = None
-            if position < len(blocks):
-                yield Await(k_full[stage])
-                scores = yield Matmul(q_rows, buffer[k.name, stage], shape_qk, transpose_b=True, asynchronous=True)
-            if position > 0:
-                yield Await(v_full[previous])
-                output = yield Matmul(
-                    probabilities, buffer[v.name, previous], shape_pv, output, a_in_registers=True, asynchronous=True
-                )
-            decay: Any = None
-            if position < len(blocks):
-                yield Wait(scores)
-                yield Arrive(k_empty[stage])
-                first_key = blocks[position] * step
-                probabilities, maximum, total, decay = yield Vector(
-                    lambda s, m, t, first=first_key: online_scores(
+        def issue_scores(position: int) -> Program:
+            stage = position % stages
+            yield Await(k_full[stage])
+            shape = (ROWS_PER_WARPGROUP, step, q.cols)
+            return (yield Matmul(q_rows, buffer[k.name, stage], shape, transpose_b=True, asynchronous=True))
+
+        def issue_output(position: int) -> Program:
+            stage = position % stages
+            yield Await(v_full[stage])
+            tile = buffer[v.name, stage]
+            shape = (ROWS_PER_WARPGROUP, v.cols, step)
+            return (yield Matmul(probabilities, tile, shape, output, a_in_registers=True, asynchronous=True))
+
+        def softmax(position: int, scores: Any) -> Program:
+            first = blocks[position] * step
+            return (
+                yield Vector(
+                    lambda s, m, t: online_scores(
                         mask_scores(s * np.float32(scale), first, diagonal + first_row), m, t
                     ),
                     (scores, maximum, total),
@@ -191,16 +191,36 @@ def flash3_block(
                     instructions=ONLINE_INSTRUCTIONS * ROWS_PER_WARPGROUP * step,
                     results=4,
                 )
-            if position > 0:
+            )
+
+        def rescale() -> Program:
+            return (yield Vector(lambda acc, f: acc * f, (output, decay), instructions=ROWS_PER_WARPGROUP * v.cols))
+
+        yield Await(q_full)
+        q_rows = yield Vector(lambda tile: tile[first_row : first_row + own], (buffer["Q"],))
+        for position in range(len(blocks)):
+            scores = yield from issue_scores(position)
+            # Algorithm 2 runs the product P V of the block before under this block's scores and softmax.
+            behind = schedule.overlap and position > 0
+            if behind:
+                output = yield from issue_output(position - 1)
+            yield Wait(scores)
+            yield Arrive(k_empty[position % stages])
+            probabilities, maximum, total, decay = yield from softmax(position, scores)
+            if behind:
                 yield Wait(output)
-                yield Arrive(v_empty[previous])
-            if 0 < position < len(blocks):
-                output = yield Vector(lambda acc, f: acc * f, (output, decay), instructions=ROWS_PER_WARPGROUP * v.cols)
+                yield Arrive(v_empty[(position - 1) % stages])
+            if position > 0:
+                output = yield from rescale()
+            if not schedule.overlap or position == len(blocks) - 1:
+                output = yield from issue_output(position)
+                yield Wait(output)
+                yield Arrive(v_empty[position % stages])
         yield Arrive(q_empty)
         result, row_lse = yield Vector(
             finish, (maximum, total, output), instructions=2 * ROWS_PER_WARPGROUP * v.cols, results=2
         )
         yield Store(o.tile(first_row, own), result)
-        yield Store(lse.tile(0, 1, first_row, own), row_lse.T if hasattr(row_lse, "T") else row_lse)
+        yield Store(lse.tile(0, 1, first_row, own), row_lse)
 
     return producer(), *(consumer(w) for w in range(consumers))

@@ -16,7 +16,17 @@ from gpusim.memory.state import MemorySystem
 from tests.gpusim.memory.oracle import Cache, expected_lines, held_lines
 from tests.gpusim.memory.systems import KIB, MIB, system
 
-CHECKED = (C.L2_READ, C.L2_WRITE, C.L2_HIT, C.L2_MISS, C.FABRIC_READ, C.FABRIC_WRITE, C.FAR_HIT, C.DRAM_READ, C.DRAM_WRITE)
+CHECKED = (
+    C.L2_READ,
+    C.L2_WRITE,
+    C.L2_HIT,
+    C.L2_MISS,
+    C.FABRIC_READ,
+    C.FABRIC_WRITE,
+    C.FAR_HIT,
+    C.DRAM_READ,
+    C.DRAM_WRITE,
+)
 SMALL = ("l2.size=64KiB", "l2.ways=4")
 
 
@@ -51,14 +61,20 @@ def random_accesses(memory: MemorySystem, random: np.random.Generator, count: in
         tensor = memory.tensors[int(random.integers(len(memory.tensors)))]
         aligned = 32 if random.random() < 0.5 else 2
         pitch = int(random.choice([64, 160, 256, 300, 4096]))
-        run_bytes = int(random.integers(1, pitch // aligned + 1)) * aligned if pitch < 4096 else int(random.choice([32, 256, 700]))
+        run_bytes = (
+            int(random.integers(1, pitch // aligned + 1)) * aligned
+            if pitch < 4096
+            else int(random.choice([32, 256, 700]))
+        )
         runs = int(random.integers(1, 9))
         if random.random() < 0.3:
             runs, run_bytes = 1, int(random.integers(1, 9000))
         reach = min(tensor.size_bytes, int(random.choice([24 * KIB, 200 * KIB])))
         offset = int(random.integers(0, max(1, reach - runs * pitch - run_bytes) // aligned + 1)) * aligned
         writing = bool(random.random() < 0.35)
-        found.append(Access(int(random.integers(8)), tensor.index, writing, tensor.base + offset, runs, run_bytes, pitch))
+        found.append(
+            Access(int(random.integers(8)), tensor.index, writing, tensor.base + offset, runs, run_bytes, pitch)
+        )
     return found
 
 
@@ -89,7 +105,9 @@ def replay(memory: MemorySystem, cache: Cache, accesses: list[Access], every: in
 @pytest.mark.parametrize("allocation", ("none", "evict_first", "allocate"))
 @pytest.mark.parametrize("cap", ("inf", "8KiB", "0"))
 def test_do_write_back_caches_of_two_partitions_agree(allocation: str, cap: str) -> None:
-    memory = system(*SMALL, f"l2.home_allocation={allocation}", f"l2.dirty_cap={cap}" if cap != "inf" else "l2.dirty_cap=1GiB")
+    memory = system(
+        *SMALL, f"l2.home_allocation={allocation}", f"l2.dirty_cap={cap}" if cap != "inf" else "l2.dirty_cap=1GiB"
+    )
     replay(memory, Cache(memory), random_accesses(memory, np.random.default_rng(1), 500))
 
 
@@ -128,9 +146,7 @@ def test_does_a_flush_leave_nothing() -> None:
     replay(memory, Cache(memory), random_accesses(memory, np.random.default_rng(7), 50))
 
 
-@given(
-    address=st.integers(0, 500), runs=st.integers(1, 9), run_bytes=st.integers(1, 700), gap=st.integers(0, 300)
-)
+@given(address=st.integers(0, 500), runs=st.integers(1, 9), run_bytes=st.integers(1, 700), gap=st.integers(0, 300))
 @settings(max_examples=200, deadline=None)
 def test_are_a_tiles_sectors_those_its_bytes_lie_in(address: int, runs: int, run_bytes: int, gap: int) -> None:
     pitch = run_bytes + gap
@@ -236,8 +252,8 @@ def test_does_a_hit_come_back_sooner_than_a_miss_and_a_near_line_sooner_than_a_f
     def latency(sm: int, address: int, now: float) -> float:
         return float(read_tile(memory.state, sm, 0, address, 1, 32, 32, 0, 1, now)) - now
 
-    first = {latency(0, base, 1e5), latency(0, base + 4096, 2e5)}  # one home is near, the other far
-    again = latency(0, base, 3e5), latency(0, base + 4096, 4e5)
-    assert len(first) == 2 and again[0] == again[1] < min(first)
-    far_hit = min(latency(7, base, 5e5), latency(7, base + 4096, 6e5))
-    assert far_hit > again[0]
+    first = {address: latency(0, address, 1e5 * (2 + i)) for i, address in enumerate((base, base + 4096))}
+    again = latency(0, base, 5e5), latency(0, base + 4096, 6e5)
+    at_home, far = sorted(first, key=lambda address: first[address])
+    assert again[0] == again[1] < first[at_home] < first[far]  # one granule's home is near SM 0, the other's is not
+    assert again[0] < latency(7, at_home, 7e5) < first[far]  # found in the line's home, from the other side

@@ -1,0 +1,343 @@
+"""Do pipes, waits and barriers of an SM take the times that one works out by hand?
+
+A product's result is there `DEPTH` cycles after the tensor cores are free again; a vector step's `SYNC_CYCLES`, and a
+jitter of a few more, after the pipes are; an agent that awaits a barrier goes on `BARRIER_CYCLES` after its phase.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpusim.errors import UserError
+from gpusim.sm.core import BARRIER_CYCLES, ISSUE_CYCLES, JITTER_CYCLES
+from gpusim.sm.program import MATMUL_LATENCY_CYCLES, SYNC_CYCLES
+from tests.gpusim.sm.toys import ROW_BYTES, Loads, one_sm, run, toy
+from traces.execute import Deadlock
+from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Store, Vector, Wait
+from traces.tensor import Matrix
+
+SHAPE = (128, 128, 64)
+MATMUL = 2 * 128 * 128 * 64 / (4096 * 0.9)
+"""Cycles that one product of that shape occupies the tensor cores: 4096 FLOP per cycle at 90 %."""
+DEPTH = MATMUL_LATENCY_CYCLES["wgmma"]
+PRODUCT = MATMUL + DEPTH
+
+
+def near(low: float, vectors: int = 1) -> Any:
+    """`low`, and the latency of so many vector steps."""
+    slack = vectors * JITTER_CYCLES / 2
+    return pytest.approx(low + vectors * SYNC_CYCLES + slack, abs=slack + 1e-6)
+
+
+def matmul(asynchronous: bool = False) -> Matmul:
+    return Matmul(None, None, SHAPE, asynchronous=asynchronous)
+
+
+def vector(cycles: int) -> Vector:
+    """A step that occupies the vector pipes for so many cycles: 128 instructions each."""
+    return Vector(lambda: None, (), instructions=128 * cycles)
+
+
+def test_does_a_matrix_product_take_its_flops_at_the_instructions_peak() -> None:
+    def program(a: Matrix) -> Program:
+        yield matmul()
+
+    kernel = run(one_sm(), toy(lambda a: [program(a)]))
+    assert kernel.cycles == pytest.approx(PRODUCT)
+    assert kernel.flops == 2 * 128 * 128 * 64 and kernel.tensor_busy_cycles == pytest.approx(MATMUL)
+    slow = run(one_sm("sm.mma_sync_efficiency=0.5"), toy(lambda a: [program(a)], instruction="mma_sync"))
+    assert slow.cycles == pytest.approx(2 * 128 * 128 * 64 / 2048 + MATMUL_LATENCY_CYCLES["mma_sync"])
+
+
+def test_is_a_matrix_product_no_faster_than_its_operands_leave_shared_memory() -> None:
+    def program(a: Matrix) -> Program:
+        yield matmul()
+
+    # wgmma: both 64-row instructions fetch B (128 x 64 fp16), and A is fetched once.
+    operands = 2 * 128 * 64 * 2 + 128 * 64 * 2
+    kernel = run(one_sm("sm.shared_bandwidth=32B/clk"), toy(lambda a: [program(a)]))
+    assert kernel.cycles == pytest.approx(operands / 32 + DEPTH)
+    assert kernel.shared_read_bytes == operands
+
+
+def test_do_two_ctas_take_turns_on_the_tensor_cores() -> None:
+    def program(a: Matrix) -> Program:
+        yield matmul()
+        yield matmul()
+
+    assert run(one_sm(), toy(lambda a: [program(a)], ctas=2)).cycles == pytest.approx(4 * MATMUL + DEPTH)
+
+
+def test_do_two_ctas_take_turns_on_the_vector_pipes() -> None:
+    def program(a: Matrix) -> Program:
+        yield vector(1000)
+
+    assert run(one_sm(), toy(lambda a: [program(a)])).cycles == near(1000)
+    assert run(one_sm(), toy(lambda a: [program(a)], ctas=2)).cycles == near(2000)
+
+
+def test_do_exponentials_and_arithmetic_of_a_step_take_their_units_one_after_the_other() -> None:
+    def program(exps: int, instructions: int) -> Program:
+        yield Vector(lambda: None, (), exps=exps, instructions=instructions)
+
+    assert run(one_sm(), toy(lambda a: [program(16_000, 0)])).cycles == near(1000)  # 16 per cycle
+    assert run(one_sm(), toy(lambda a: [program(16_000, 240_000)])).cycles == near(2875)  # 128 per cycle
+
+
+def test_do_dependent_steps_add_up() -> None:
+    def program(a: Matrix) -> Program:
+        yield matmul()
+        yield vector(500)
+        yield matmul()
+
+    assert run(one_sm(), toy(lambda a: [program(a)])).cycles == near(2 * PRODUCT + 500)
+
+
+@pytest.mark.parametrize("cycles", (100, 2000))
+def test_does_an_asynchronous_product_run_under_vector_work(cycles: int) -> None:
+    def program(a: Matrix) -> Program:
+        product = yield matmul(asynchronous=True)
+        yield vector(cycles)
+        yield Wait(product)
+
+    found = run(one_sm(), toy(lambda a: [program(a)])).cycles
+    assert found == (pytest.approx(PRODUCT) if cycles == 100 else near(ISSUE_CYCLES + cycles))
+
+
+def test_do_products_of_one_cta_run_under_the_softmax_of_another() -> None:
+    def program(a: Matrix) -> Program:
+        for _ in range(4):
+            yield matmul()
+            yield vector(round(MATMUL))
+
+    alone = run(one_sm(), toy(lambda a: [program(a)])).cycles
+    both = run(one_sm(), toy(lambda a: [program(a)], ctas=2)).cycles
+    assert both < alone + 2 * PRODUCT
+
+
+def test_does_a_wait_stall_until_the_load_is_complete_and_no_longer() -> None:
+    def program(a: Matrix) -> Program:
+        tile = yield Load(a.tile(0, 128))
+        yield Wait(tile)
+        yield matmul()
+
+    gpu, plan = one_sm(), toy(lambda a: [program(a)])
+    assert run(gpu, plan).cycles == pytest.approx(Loads(gpu, plan).done(0, 128, 0.0) + PRODUCT)
+
+
+def test_do_loads_run_under_products() -> None:
+    def program(a: Matrix) -> Program:
+        tile = yield Load(a.tile(0, 128))
+        for _ in range(20):
+            yield matmul()
+        yield Wait(tile)
+
+    gpu, plan = one_sm(), toy(lambda a: [program(a)])
+    assert 20 * PRODUCT > Loads(gpu, plan).done(0, 128, 0.0)
+    assert run(gpu, plan).cycles == pytest.approx(ISSUE_CYCLES + 20 * PRODUCT)
+
+
+def test_is_a_store_posted_when_the_port_has_taken_it() -> None:
+    def program(a: Matrix) -> Program:
+        yield Store(a.tile(0, 16), None)
+
+    gpu = one_sm()
+    kernel = run(gpu, toy(lambda a: [program(a)]))
+    assert kernel.sm_write_bytes == 16 * ROW_BYTES
+    assert kernel.cycles == pytest.approx(16 * ROW_BYTES / gpu.sm.write_port_bytes_per_clk)
+
+
+def test_does_a_barrier_hand_over_at_the_time_of_the_arrival() -> None:
+    ready = Barrier("ready")
+
+    def producer() -> Program:
+        yield vector(700)
+        yield Arrive(ready)
+
+    def consumer() -> Program:
+        yield Await(ready)
+        yield matmul()
+
+    assert run(one_sm(), toy(lambda a: [producer(), consumer()])).cycles == near(700 + BARRIER_CYCLES + PRODUCT)
+    assert run(one_sm(), toy(lambda a: [consumer(), producer()])).cycles == near(700 + BARRIER_CYCLES + PRODUCT)
+
+
+def test_does_an_arrival_behind_a_load_complete_with_the_load() -> None:
+    full = Barrier("full")
+
+    def producer(a: Matrix) -> Program:
+        tile = yield Load(a.tile(0, 128))
+        yield Arrive(full, after=tile)
+
+    def consumer() -> Program:
+        yield Await(full)
+        yield matmul()
+
+    gpu, plan = one_sm(), toy(lambda a: [producer(a), consumer()])
+    assert run(gpu, plan).cycles == pytest.approx(Loads(gpu, plan).done(0, 128, 0.0) + BARRIER_CYCLES + PRODUCT)
+
+
+@pytest.mark.parametrize("order", ((0, 1, 2), (2, 1, 0), (1, 2, 0)))
+def test_does_a_barrier_of_two_wait_for_the_later(order: tuple[int, ...]) -> None:
+    both = Barrier("both", count=2)
+
+    def by_matmuls() -> Program:
+        for _ in range(3):
+            yield matmul()
+        yield Arrive(both)
+
+    def by_vector() -> Program:
+        yield vector(100)
+        yield Arrive(both)
+
+    def waiter() -> Program:
+        yield Await(both)
+        yield matmul()
+
+    def agents(a: Matrix) -> list[Program]:
+        built = [by_matmuls(), by_vector(), waiter()]
+        return [built[i] for i in order]
+
+    assert run(one_sm(), toy(agents)).cycles == pytest.approx(4 * PRODUCT + BARRIER_CYCLES)
+
+
+@pytest.mark.parametrize("stages", (1, 2))
+@pytest.mark.parametrize("items", (1, 3))
+def test_does_a_ring_of_buffers_hold_the_producer_back(stages: int, items: int) -> None:
+    """One buffer: every load waits for the product before it. Two: it waits for the one before that."""
+    steps = 4
+
+    def agents(a: Matrix) -> list[Program]:
+        full = [Barrier(f"full {s}") for s in range(stages)]
+        empty = [Barrier(f"empty {s}", open_phases=1) for s in range(stages)]
+
+        def producer() -> Program:
+            for step in range(steps):
+                yield Await(empty[step % stages])
+                tile = yield Load(a.tile(128 * step, 128))
+                yield Arrive(full[step % stages], after=tile)
+
+        def consumer() -> Program:
+            for step in range(steps):
+                yield Await(full[step % stages])
+                yield matmul()
+                yield Arrive(empty[step % stages])
+
+        return [producer(), consumer()]
+
+    gpu, plan = one_sm(), toy(agents, items=items)
+    loads = Loads(gpu, plan)
+    freed = [0.0] * stages
+    issued = tensor = 0.0
+    for number in range(steps * items):
+        item, step = divmod(number, steps)
+        issued = max(issued, freed[step % stages]) + BARRIER_CYCLES
+        done = loads.done(128 * (item + step), 128, issued)
+        tensor = max(tensor, done) + BARRIER_CYCLES + PRODUCT
+        freed[step % stages] = tensor
+        issued += ISSUE_CYCLES
+    assert run(gpu, plan).cycles == pytest.approx(tensor)
+
+
+def test_does_a_phase_once_seen_not_let_the_same_agent_through_again() -> None:
+    turn = Barrier("turn")
+
+    def caller() -> Program:
+        for _ in range(3):
+            yield matmul()
+            yield Arrive(turn)
+
+    def called() -> Program:
+        for _ in range(3):
+            yield Await(turn)
+        yield vector(50)
+
+    assert run(one_sm(), toy(lambda a: [caller(), called()])).cycles == near(3 * PRODUCT + BARRIER_CYCLES + 50)
+
+
+def test_does_the_next_cta_start_when_one_has_ended() -> None:
+    def program(a: Matrix) -> Program:
+        yield matmul()
+
+    plan = toy(lambda a: [program(a)], ctas=5, per_sm=1)
+    assert run(one_sm(), plan).cycles == pytest.approx(5 * PRODUCT)
+    late = run(one_sm("sm.cta_launch_interval=100"), plan)
+    assert late.cycles == pytest.approx(5 * PRODUCT + 4 * 100)
+
+
+def test_does_a_persistent_cta_fetch_work_until_there_is_none() -> None:
+    def program(a: Matrix) -> Program:
+        tile = yield Load(a.tile(0, 128))
+        yield Wait(tile)
+        yield matmul()
+
+    kernel = run(one_sm(), toy(lambda a: [program(a)], ctas=1, queue=7))
+    assert kernel.flops == 7 * 2 * 128 * 128 * 64 and kernel.sm_read_bytes == 7 * 128 * ROW_BYTES
+    shared = run(one_sm(), toy(lambda a: [program(a)], ctas=3, queue=7))
+    assert shared.flops == kernel.flops and shared.cycles < kernel.cycles
+
+
+def test_does_a_kernel_pay_its_overhead_once() -> None:
+    def program(a: Matrix) -> Program:
+        yield matmul()
+
+    assert run(one_sm("sm.kernel_overhead=3000"), toy(lambda a: [program(a)])).cycles == pytest.approx(3000 + PRODUCT)
+
+
+def test_are_agents_that_wait_for_each_other_refused() -> None:
+    first, second = Barrier("first"), Barrier("second")
+
+    def agent(mine: Barrier, other: Barrier) -> Program:
+        yield Await(other)
+        yield Arrive(mine)
+
+    with pytest.raises(Deadlock):
+        run(one_sm(), toy(lambda a: [agent(first, second), agent(second, first)]))
+
+
+def test_is_waiting_for_another_agents_load_refused() -> None:
+    shared: dict[str, Any] = {}
+
+    def loader(a: Matrix) -> Program:
+        shared["tile"] = yield Load(a.tile(0, 8))
+
+    def waiter() -> Program:
+        yield matmul()  # the loader comes first
+        yield Wait(shared["tile"])
+
+    with pytest.raises(ValueError, match="use a barrier"):
+        run(one_sm(), toy(lambda a: [loader(a), waiter()]))
+
+
+def test_are_more_copies_in_flight_than_tokens_refused() -> None:
+    def program(a: Matrix) -> Program:
+        tiles = []
+        for i in range(70):
+            tiles.append((yield Load(a.tile(i, 1))))
+        yield Wait(tiles[0])
+
+    with pytest.raises(UserError, match="fewer stages"):
+        run(one_sm(), toy(lambda a: [program(a)]))
+
+
+def test_are_more_barriers_than_a_cta_has_refused() -> None:
+    def program(a: Matrix) -> Program:
+        for i in range(70):
+            yield Arrive(Barrier(f"b{i}"))
+
+    with pytest.raises(UserError, match="barriers"):
+        run(one_sm(), toy(lambda a: [program(a)]))
+
+
+def test_does_an_empty_tile_cost_nothing() -> None:
+    def program(a: Matrix) -> Program:
+        tile = yield Load(a.tile(a.rows, 16))
+        yield Wait(tile)
+        yield Store(a.tile(a.rows, 16), None)
+        yield matmul()
+
+    kernel = run(one_sm(), toy(lambda a: [program(a)]))
+    assert kernel.cycles == pytest.approx(PRODUCT)
+    assert kernel.sm_read_bytes == kernel.sm_write_bytes == 0

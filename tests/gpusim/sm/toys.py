@@ -1,0 +1,61 @@
+"""Hand-made kernels of a few operations, and how long one SM takes over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gpusim.machine import simulate
+from gpusim.memory.access import read_tile
+from gpusim.memory.state import MemorySystem
+from gpusim.result import KernelResult
+from gpusim.spec import GpuSpec, load_gpu
+from traces.dtypes import DTYPES
+from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
+from traces.ops import Program
+from traces.problem import AttentionProblem
+from traces.tensor import Matrix, TensorTable
+
+ROWS, COLS = 4096, 64
+ROW_BYTES = COLS * 2
+Agents = Callable[[Matrix], Sequence[Program]]
+
+
+def one_sm(*overrides: str) -> GpuSpec:
+    """An H200 of a single SM that starts kernels and CTAs at once."""
+    return load_gpu("h200", ["sm.count=1", "sm.kernel_overhead=0", "sm.cta_launch_interval=0", *overrides])
+
+
+def toy(
+    agents: Agents, ctas: int = 1, per_sm: int = 8, items: int = 1, queue: int = 0, instruction: str = "wgmma"
+) -> Plan:
+    """A kernel over one tensor A of 4096 rows of 128 bytes; work index i sees the rows from 128 i on."""
+    table = TensorTable()
+    a = table.add("A", (1, 1, ROWS, COLS), DTYPES["fp16"])
+
+    def work(index: int) -> list[WorkItem]:
+        numbers = range(index * items, (index + 1) * items)
+        return [WorkItem((a.view(0, 0).window(128 * n, 2048),), ()) for n in numbers]
+
+    def build(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
+        return tuple(agents(matrices[0]))
+
+    resources = CtaResources(2048 // per_sm, 32, 0)
+    launch = KernelLaunch("toy", ctas, resources, work, build, instruction, queue=queue)
+    return Plan("toy", AttentionProblem(), None, table.tensors, (launch,), ("A",), ())
+
+
+def run(gpu: GpuSpec, plan: Plan) -> KernelResult:
+    return simulate(plan, gpu, check=True).kernels[0]
+
+
+class Loads:
+    """What loads of a lone SM take: the same accesses made by hand on a memory system of its own."""
+
+    def __init__(self, gpu: GpuSpec, plan: Plan) -> None:
+        self._memory = MemorySystem(gpu, plan.tensors)
+        self._base = plan.tensors[0].base
+
+    def done(self, row: int, rows: int, now: float) -> float:
+        """Completion of a load of rows [row, row + rows) issued at `now`."""
+        size = rows * ROW_BYTES
+        return float(read_tile(self._memory.state, 0, 0, self._base + row * ROW_BYTES, 1, size, size, 0, 1, now))

@@ -1,0 +1,111 @@
+"""Do the books balance on every machine for every problem, and is a wrong counter noticed?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpusim.machine
+from gpusim.checks import ConservationError, check_kernel
+from gpusim.counters import C
+from gpusim.machine import L2_STARTS, simulate
+from gpusim.memory.state import MemorySystem
+from gpusim.result import KernelResult
+from tests.gpusim.simulations import counts, machine, plan_of, random_plans, run
+from traces.launch import Plan
+
+MACHINES = st.fixed_dictionaries(
+    {
+        "l2.size": st.sampled_from(("0", "64KiB", "256KiB", "1MiB", "60MiB", "inf")),
+        "l2.home_allocation": st.sampled_from(("none", "evict_first", "allocate")),
+        "l2.write_policy": st.sampled_from(("write_back", "write_back", "write_through")),
+        "l2.partitions": st.sampled_from(("1", "2", "2")),
+        "noc.coalescer": st.sampled_from(("merge", "none")),
+        "sm.count": st.sampled_from(("1", "8", "132")),
+    }
+)
+
+
+@given(plan=random_plans(), keys=MACHINES, l2=st.sampled_from(L2_STARTS))
+@settings(max_examples=60, deadline=None)
+def test_do_the_books_balance_for_any_problem_on_any_machine(plan: Plan, keys: dict[str, str], l2: str) -> None:
+    result = run(plan, *(f"{key}={value}" for key, value in keys.items()), l2=l2)
+    dirty = result.kernels[-1].dirty_bytes
+    read, written = counts(result, C.DRAM_READ), counts(result, C.DRAM_WRITE)
+    for t in plan.tensors:
+        size = 32 * -(-t.size_bytes // 32)
+        if t.name in plan.inputs:
+            assert written[t.name] == dirty[t.name] == 0
+        elif l2 != "flush":  # each written sector has gone to DRAM, or is still dirty
+            assert written[t.name] + dirty[t.name] >= size
+            assert written[t.name] <= counts(result, C.SM_WRITE)[t.name] + (dirty[t.name] if l2 == "warm" else 0)
+        assert dirty[t.name] <= size
+        assert read[t.name] <= counts(result, C.L2_MISS)[t.name] <= counts(result, C.SM_READ)[t.name]
+    total = result.total()
+    assert total.fabric_bytes <= total.l2_read_bytes + total.l2_write_bytes
+    assert 0 <= total.l2_hit_rate <= 1 and 0 <= total.dram_utilisation <= 1 and 0 <= total.tensor_utilisation <= 1
+    assert np.all(result.counts >= 0)
+
+
+def balanced(plan: Plan) -> tuple[KernelResult, MemorySystem]:
+    """A kernel's result that passes, and the memory system it left."""
+    kept: list[MemorySystem] = []
+
+    class Kept(MemorySystem):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            kept.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpusim.machine, "MemorySystem", Kept)
+        result = simulate(plan, machine("l2.size=1MiB"))
+    check_kernel(result.kernels[-1], plan, plan.launches[-1], kept[0])
+    return result.kernels[-1], kept[0]
+
+
+@pytest.mark.parametrize("tensor", ("Q", "K", "O"))
+@pytest.mark.parametrize("counter", (C.L2_HIT, C.L2_MISS, C.L2_WRITE, C.SM_WRITE, C.DRAM_READ, C.FAR_HIT))
+@pytest.mark.parametrize("change", (1, -1))
+def test_is_a_counter_that_is_off_by_one_sector_caught(tensor: str, counter: C, change: int) -> None:
+    plan = plan_of("flash2", heads=2, seq=300, dim=64)
+    kernel, memory = balanced(plan)
+    wrong = kernel.counts.copy()
+    wrong[plan.tensor(tensor).index, counter] += change
+    with pytest.raises(ConservationError, match=rf"flash2_forward, {tensor}: "):
+        check_kernel(replace(kernel, counts=wrong), plan, plan.launches[0], memory)
+
+
+def test_are_l2_reads_beyond_what_sms_received_caught() -> None:
+    plan = plan_of("flash2", heads=2, seq=300, dim=64)
+    kernel, memory = balanced(plan)
+    wrong = kernel.counts.copy()
+    wrong[0, C.SM_READ] = wrong[0, C.L2_READ] - 1
+    with pytest.raises(ConservationError, match="exceed"):
+        check_kernel(replace(kernel, counts=wrong), plan, plan.launches[0], memory)
+
+
+def test_are_dirty_sectors_that_nobody_booked_caught() -> None:
+    plan = plan_of("flash2", heads=2, seq=300, dim=64)
+    kernel, memory = balanced(plan)
+    memory.values["dirty_sectors"][1] += 1
+    with pytest.raises(ConservationError, match="dirty"):
+        check_kernel(kernel, plan, plan.launches[0], memory)
+
+
+def test_does_a_broken_counter_stop_a_checked_simulation_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = gpusim.machine.KernelResult
+
+    def broken(**fields: Any) -> KernelResult:
+        fields["counts"][0, C.L2_MISS] += 1
+        return real(**fields)
+
+    monkeypatch.setattr(gpusim.machine, "KernelResult", broken)
+    plan = plan_of("flash2", heads=1, seq=128, dim=64)
+    simulate(plan, machine())
+    with pytest.raises(ConservationError):
+        simulate(plan, machine(), check=True)

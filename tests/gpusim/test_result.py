@@ -1,0 +1,153 @@
+"""Do results add up, and do they hold every field that the JSON contract names?"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpusim.counters import C
+from gpusim.machine import L2_STARTS
+from gpusim.result import Result
+from tests.gpusim.simulations import counts, plan_of, random_plans, run
+from traces.algorithms import ALGORITHMS
+from traces.launch import Plan
+
+BYTES = ("dram_read_bytes", "dram_write_bytes", "l2_read_bytes", "l2_write_bytes", "fabric_bytes") + (
+    "sm_read_bytes",
+    "sm_write_bytes",
+    "dirty_bytes_left",
+)
+KERNEL = (
+    "name",
+    "ctas",
+    "cycles",
+    "time_us",
+    "flops",
+    *BYTES,
+    "l2_hit_rate",
+    "shared_read_bytes",
+    "shared_write_bytes",
+) + (
+    "tensor_utilisation",
+    "dram_utilisation",
+)
+RESULT = ("gpu", "algorithm", "problem", "schedule", "kernels", "total", "by_tensor", "analytic") + (
+    "wall_seconds",
+    "sectors_per_second",
+)
+ANALYTIC = ("hbm_bytes", "flops", "arithmetic_intensity", "ridge_point", "bound")
+LEVELS = {
+    "dram_read": (C.DRAM_READ,),
+    "dram_write": (C.DRAM_WRITE,),
+    "fabric": (C.FABRIC_READ, C.FABRIC_WRITE),
+    "l2_read": (C.L2_READ,),
+    "l2_write": (C.L2_WRITE,),
+}
+
+
+@pytest.fixture(scope="module", params=ALGORITHMS)
+def result(request: pytest.FixtureRequest) -> Result:
+    plan = plan_of(request.param, heads=4, kv_heads=2, seq=330, seq_kv=400, dim=64, causal=True)
+    return run(plan, "l2.size=512KiB")
+
+
+@pytest.fixture(scope="module")
+def document(result: Result) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    return found
+
+
+def test_does_the_document_hold_every_field_of_the_contract(document: dict[str, Any]) -> None:
+    assert not set(RESULT) - document.keys()
+    assert not set(ANALYTIC) - document["analytic"].keys()
+    for kernel in (*document["kernels"], document["total"]):
+        assert not set(KERNEL) - kernel.keys()
+    for fields in document["by_tensor"].values():
+        assert not set(BYTES) - fields.keys()
+
+
+def test_does_the_document_say_what_was_simulated(document: dict[str, Any], result: Result) -> None:
+    assert document["gpu"] == "h200" and document["algorithm"] == result.plan.algorithm
+    assert document["problem"]["seq_kv"] == 400 and document["problem"]["kv_heads"] == 2
+    assert document["schedule"]["tile_kv"] == result.plan.schedule.tile_kv
+    assert [k["name"] for k in document["kernels"]] == [launch.name for launch in result.plan.launches]
+    assert list(document["by_tensor"]) == [t.name for t in result.plan.tensors]
+
+
+def test_is_the_total_the_sum_of_the_kernels(document: dict[str, Any], result: Result) -> None:
+    kernels, total = document["kernels"], document["total"]
+    for name in (*BYTES[:-1], "ctas", "flops", "shared_read_bytes", "shared_write_bytes"):
+        assert total[name] == sum(k[name] for k in kernels), name
+    for name in ("cycles", "time_us"):
+        assert total[name] == pytest.approx(sum(k[name] for k in kernels))
+    assert total["dirty_bytes_left"] == kernels[-1]["dirty_bytes_left"]
+    assert result.cycles == pytest.approx(total["cycles"])
+
+
+def test_do_tensors_sum_to_the_total(document: dict[str, Any]) -> None:
+    for name in BYTES:
+        assert sum(fields[name] for fields in document["by_tensor"].values()) == document["total"][name]
+        for kernel in document["kernels"]:
+            assert sum(fields[name] for fields in kernel["by_tensor"].values()) == kernel[name]
+
+
+def test_do_kernels_follow_each_other(document: dict[str, Any]) -> None:
+    now = 0.0
+    for kernel in document["kernels"]:
+        assert kernel["start_cycle"] == pytest.approx(now)
+        now += kernel["cycles"]
+
+
+def test_are_rates_what_their_names_say(result: Result) -> None:
+    total, c = result.total(), result.counts.sum(axis=0)
+    assert total.l2_hit_rate == pytest.approx(c[C.L2_HIT] / (c[C.L2_HIT] + c[C.L2_MISS]))
+    # Stores count as hits: what misses is reads only.
+    looked_up = total.l2_read_bytes + total.l2_write_bytes
+    assert total.l2_hit_rate == pytest.approx(1 - 32 * c[C.L2_MISS] / looked_up)
+    assert 32 * int(c[C.L2_MISS]) <= total.l2_read_bytes
+    gpu = result.gpu
+    moved = total.dram_read_bytes + total.dram_write_bytes
+    seconds = total.time_us * 1e-6
+    assert total.dram_utilisation == pytest.approx(moved / seconds / gpu.hbm.bandwidth_bytes_per_s)
+    assert total.tensor_utilisation == pytest.approx(total.flops / seconds / gpu.peak_flops("fp16"))
+    assert total.time_us == pytest.approx(total.cycles / gpu.sm.clock_hz * 1e6)
+
+
+def test_is_a_kernel_without_l2_traffic_a_hit_rate_of_zero() -> None:
+    plan = plan_of("flash2", heads=1, seq=64, dim=64)
+    kernel = run(plan).kernels[0]
+    kernel.counts[:] = 0
+    assert kernel.l2_hit_rate == 0
+
+
+def test_does_an_unknown_field_not_exist(result: Result) -> None:
+    with pytest.raises(AttributeError, match="dram_bytes"):
+        _ = result.kernels[0].dram_bytes
+
+
+@given(plan=random_plans(100), size=st.sampled_from(("0", "256KiB", "60MiB")), l2=st.sampled_from(L2_STARTS))
+@settings(max_examples=25, deadline=None)
+def test_does_the_timeline_hold_exactly_what_is_counted(plan: Plan, size: str, l2: str) -> None:
+    result = run(plan, f"l2.size={size}", l2=l2)
+    timeline = result.timeline
+    for level, counters in LEVELS.items():
+        found = {name: int(row.sum()) for name, row in timeline.bytes[level].items()}
+        counted = counts(result, counters[0])
+        for counter in counters[1:]:
+            counted += counts(result, counter)
+        assert found == {name: n for name, n in counted.items() if n}, level
+    c = result.counts.sum(axis=0)
+    assert timeline.activity["l2_hit_sectors"].sum() == c[C.L2_HIT]
+    assert timeline.activity["l2_lookup_sectors"].sum() == c[C.L2_HIT] + c[C.L2_MISS]
+    busy = sum(k.tensor_busy_cycles for k in result.kernels)
+    assert timeline.activity["tensor_busy"].sum() == pytest.approx(busy)
+    bins = {len(row) for row in timeline.activity.values()}
+    bins |= {len(row) for by in timeline.bytes.values() for row in by.values()}
+    assert len(bins) == 1
+    assert (bins.pop() - 1) * timeline.bin_cycles <= result.cycles
+    assert all(np.all(row >= 0) for row in timeline.activity.values())
