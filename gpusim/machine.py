@@ -24,6 +24,7 @@ from gpusim.sm.occupancy import ctas_per_sm
 from gpusim.sm.program import ProgramTable
 from gpusim.sm.state import SmArray
 from gpusim.spec import GpuSpec
+from traces.execute import Deadlock
 from traces.launch import KernelLaunch, Plan
 
 L2_STARTS = ("cold", "warm", "flush")
@@ -89,7 +90,11 @@ class _Kernel:
         self._started = 0
         self._cta_in: dict[int, int] = {}
         self._occupancy = ctas_per_sm(gpu, launch.resources, launch.name)
-        first = self._items(0)
+        first = next(items for index in range(launch.work_count) if (items := self._items(index)))
+        # Tensor cores draw so much power that the clock comes down.
+        busy = bool(np.any(self._programs.ops[: self._programs.used, oc.CODE] == oc.MATMUL))
+        self._gpu = gpu.at_clock(gpu.clock_hz("sustained")) if busy else gpu
+        memory.run_at(self._gpu)
         self._sms = SmArray(gpu.sm.count, self._occupancy, len(self._programs.ranges[first[0][0]]))
 
     def run(self, start: float) -> KernelResult:
@@ -102,6 +107,8 @@ class _Kernel:
         processes = [env.process(self._sm(env, sm, at)) for sm, at in slots_by_sm.items()]
         env.run(simpy.AllOf(env, processes))
         sms = self._sms.values
+        if stuck := int(np.count_nonzero(sms["live_agents"])):
+            raise Deadlock(f"kernel {self._launch.name}: {stuck} CTAs wait at barriers that nobody completes")
         end = max(begin, float(sms["end_time"].max()))
         return self._result(start, end - start)
 

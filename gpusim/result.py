@@ -58,7 +58,8 @@ class KernelResult:
         start_cycle, cycles: when it started and how long it ran (launch overhead included), SM cycles.
         flops: tensor-core operations executed, padding included.
         shared_read_bytes, shared_write_bytes: shared-memory traffic.
-        tensor_busy_cycles: at peak rate, summed over SMs.
+        tensor_busy_cycles: cycles that tensor cores were occupied, summed over SMs.
+        clock_hz: SM clock it ran at: sustained with tensor-core work, else boost.
     """
 
     name: str
@@ -179,6 +180,8 @@ class Result:
         """All kernels as one."""
         first, last = self.kernels[0], self.kernels[-1]
         cycles = sum(k.cycles for k in self.kernels)
+        microseconds = sum(k.time_us for k in self.kernels)
+        peak_bytes = sum(k.dram_peak_bytes_per_cycle * k.cycles for k in self.kernels)
         weighted = sum(k.tensor_utilisation * k.cycles for k in self.kernels)
         return KernelResult(
             "total",
@@ -192,9 +195,9 @@ class Result:
             sum(k.tensor_busy_cycles for k in self.kernels),
             self.counts,
             last.dirty_bytes,
-            first.clock_hz,
-            weighted / cycles if cycles else 0.0,
-            first.dram_peak_bytes_per_cycle,
+            cycles / microseconds * 1e6,
+            weighted / cycles,
+            peak_bytes / cycles,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -217,7 +220,7 @@ class Result:
             "analytic": {**closed, "ridge_point": ridge, "bound": "memory" if intensity < ridge else "compute"},
             "machine": {
                 "sm_count": gpu.sm.count,
-                "clock_hz": gpu.sm.clock_hz,
+                "clock_hz": self.total().clock_hz,
                 "peak_flops": gpu.peak_flops(dtype),
                 "hbm_bytes_per_second": gpu.hbm.bandwidth_bytes_per_s,
                 "l2_bytes_per_second": gpu.l2_bytes_per_s,

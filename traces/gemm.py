@@ -58,11 +58,15 @@ def gemm_tile(
             accumulator = yield Matmul(
                 a_tile, b_tile, (tile_m, tile_n, tile_k), accumulator, transpose_b, asynchronous=True
             )
-            if step > 0:
+            if stages == 1:  # nothing to run ahead into
+                yield Wait(accumulator)
+                yield Arrive(empty[0])
+            elif step > 0:
                 yield Wait(before)
                 yield Arrive(empty[(step - 1) % stages])
-        yield Wait(accumulator)
-        yield Arrive(empty[(len(starts) - 1) % stages])
+        if stages > 1:
+            yield Wait(accumulator)
+            yield Arrive(empty[(len(starts) - 1) % stages])
         # Epilogue: scale and convert each accumulator, through shared memory for coalesced stores.
         result = yield Vector(
             lambda x: x * scale,

@@ -17,7 +17,7 @@ from gpusim.jit import njit
 
 from gpusim.counters import C
 from gpusim.memory.dram import dram_read, dram_write
-from gpusim.memory.l2 import CLEAN, home_partition, insert_last, invalidate, oldest_dirty, place, probe, touch
+from gpusim.memory.l2 import CLEAN, home_partition, insert_at, invalidate, line_at, oldest_dirty, place, probe, touch
 from gpusim.memory.state import CHUNK_BYTES, LINE_BYTES, MERGE_SLOTS
 from gpusim.memory.timeline import record_bytes, record_hits
 from traces.tensor import ALIGNMENT_BYTES
@@ -45,16 +45,14 @@ def sectors_of(address: int, runs: int, run_bytes: int, pitch: int) -> int:
 @njit
 def _write_back(m: Any, partition: int, set_index: int, word: int, sectors_mask: int, t: float) -> float:
     """Write dirty sectors of a tag word to DRAM; returns the delay its queue imposes."""
-    tag = word >> 8
-    shift = (tag * 40503 >> 3) % m.sets
-    offset = set_index - shift
-    line = tag * m.sets + (offset + m.sets if offset < 0 else offset)
+    line = line_at(word >> 8, set_index, m.sets)
     sectors = POPCOUNT[sectors_mask]
     tensor = m.tensor_of_page[line >> LINES_PER_PAGE_SHIFT]
     m.dirty_sectors[partition] -= sectors
     m.counters[tensor, DRAM_WRITE] += sectors
-    record_bytes(m, LEVEL_DRAM_WRITE, tensor, t, sectors * 32)
-    return dram_write(m, line, partition, set_index % m.slices, sectors, t)
+    wait = dram_write(m, line, partition, set_index % m.slices, sectors, t)
+    record_bytes(m, LEVEL_DRAM_WRITE, tensor, t + wait, t + wait, sectors * 32)
+    return wait
 
 
 @njit
@@ -99,11 +97,11 @@ def _fetch(m: Any, near: int, line: int, tag: int, set_index: int, missing: int,
         tally[DRAM_READ] += count
         latency += m.dram_latency
         wait = max(wait, dram_read(m, line, home, slice_index, count, now))
-        if m.cached and m.home_allocation:
-            if m.home_allocation == 2 or held:
+        if m.cached and m.home_depth >= 0:
+            if held:
                 victim = touch(m.tags, base, m.ways, tag, absent)[1]
             else:
-                victim = insert_last(m.tags, base, m.ways, tag, absent)
+                victim = insert_at(m.tags, base, m.ways, m.home_depth, tag, absent)
             _evict(m, home, set_index, victim, now)
     return latency, wait
 
@@ -112,7 +110,11 @@ def _fetch(m: Any, near: int, line: int, tag: int, set_index: int, missing: int,
 def _read_line(
     m: Any, sm: int, line: int, tag: int, set_index: int, mask: int, now: float, issue: float, merging: bool, tally: Any
 ) -> float:
-    """Read sectors `mask` of one line, sent at `issue`; returns when they leave the L2 for the SM."""
+    """Read sectors `mask` of one line, sent at `issue`; returns when they leave the L2 for the SM.
+
+    A merge group's coalescer keeps a request open while the L2 works on it: for the window after a hit, and for as long as
+    the miss and the queues before it take on top.
+    """
     sectors = POPCOUNT[mask]
     partition = m.partition_of_sm[sm]
     entry = m.merge_group_of_sm[sm] * MERGE_SLOTS + (line & (MERGE_SLOTS - 1))
@@ -121,7 +123,7 @@ def _read_line(
         and m.merge_line[entry] == line
         and m.merge_mask[entry] & mask == mask
         and m.merge_count[entry] < m.merge_width
-        and abs(issue - m.merge_start[entry]) <= m.merge_window
+        and m.merge_start[entry] - m.merge_window <= issue <= m.merge_ready[entry] - m.l2_latency + m.merge_window
     ):
         m.merge_count[entry] += 1
         return m.merge_ready[entry]
@@ -276,10 +278,11 @@ def read_tile(
     delivered = sectors_of(address, runs, run_bytes, pitch)
     port = max(m.port_free[sm], now + m.l2_latency) + delivered * m.port_cycles
     m.port_free[sm] = port
-    _count(m, tensor, now, tally)
+    end = max(worst, port)
+    _count(m, tensor, now, end, tally)
     m.counters[tensor, SM_READ] += delivered
     m.counters[tensor, SHARED_WRITE] += delivered
-    return max(worst, port)
+    return end
 
 
 @njit
@@ -291,21 +294,22 @@ def write_tile(m: Any, sm: int, tensor: int, address: int, runs: int, run_bytes:
     count = tally[L2_WRITE]
     port = max(m.write_port_free[sm], now) + count * m.write_port_cycles
     m.write_port_free[sm] = port
-    _count(m, tensor, now, tally)
+    end = max(sent, port)
+    _count(m, tensor, now, end, tally)
     m.counters[tensor, SM_WRITE] += count
-    return max(sent, port)
+    return end
 
 
 @njit
-def _count(m: Any, tensor: int, now: float, tally: Any) -> None:
-    """Add one access's tally to the counters and the timeline."""
+def _count(m: Any, tensor: int, now: float, end: float, tally: Any) -> None:
+    """Add one access's tally to the counters, and to the timeline between `now` and its end."""
     tally[L2_HIT] = tally[L2_READ] - tally[L2_MISS] + tally[L2_WRITE]
     for c in range(L2_READ, DRAM_WRITE + 1):
         m.counters[tensor, c] += tally[c]
     m.counters[tensor, FAR_HIT] += tally[FAR_HIT]
-    record_bytes(m, LEVEL_DRAM_READ, tensor, now, tally[DRAM_READ] * 32)
-    record_bytes(m, LEVEL_DRAM_WRITE, tensor, now, tally[DRAM_WRITE] * 32)
-    record_bytes(m, LEVEL_FABRIC, tensor, now, (tally[FABRIC_READ] + tally[FABRIC_WRITE]) * 32)
-    record_bytes(m, LEVEL_L2_READ, tensor, now, tally[L2_READ] * 32)
-    record_bytes(m, LEVEL_L2_WRITE, tensor, now, tally[L2_WRITE] * 32)
+    record_bytes(m, LEVEL_DRAM_READ, tensor, now, end, tally[DRAM_READ] * 32)
+    record_bytes(m, LEVEL_DRAM_WRITE, tensor, now, end, tally[DRAM_WRITE] * 32)
+    record_bytes(m, LEVEL_FABRIC, tensor, now, end, (tally[FABRIC_READ] + tally[FABRIC_WRITE]) * 32)
+    record_bytes(m, LEVEL_L2_READ, tensor, now, end, tally[L2_READ] * 32)
+    record_bytes(m, LEVEL_L2_WRITE, tensor, now, end, tally[L2_WRITE] * 32)
     record_hits(m, now, tally[L2_HIT], tally[L2_HIT] + tally[L2_MISS])

@@ -21,13 +21,35 @@ EMPTY = np.uint32(0xFFFFFF00)
 
 
 @njit
+def rotation(tag: int, sets: int) -> int:
+    """Where the first line of a tag's `sets` lines goes: any set, by a multiplicative hash (Knuth)."""
+    return ((tag * 2654435761) & 0xFFFFFFFF) * sets >> 32
+
+
+@njit
 def place(line: int, sets: int) -> tuple[int, int]:
     """(tag, set) of a line: consecutive lines fill consecutive sets, rotated by a hash of the tag."""
     tag = line // sets
-    index = line - tag * sets + (tag * 40503 >> 3) % sets
+    index = line - tag * sets + rotation(tag, sets)
     if index >= sets:
         index -= sets
     return tag, index
+
+
+@njit
+def line_at(tag: int, index: int, sets: int) -> int:
+    """The line whose place is (`tag`, `index`)."""
+    offset = index - rotation(tag, sets)
+    return tag * sets + (offset + sets if offset < 0 else offset)
+
+
+@njit
+def lines_at(tags: Any, indices: Any, sets: int) -> Any:
+    """`line_at` of arrays."""
+    lines = np.empty(len(tags), np.int64)
+    for i in range(len(tags)):
+        lines[i] = line_at(tags[i], indices[i], sets)
+    return lines
 
 
 @njit
@@ -45,7 +67,7 @@ def home_partition(m: Any, line: int) -> int:
     bits ^= bits >> 4
     bits ^= bits >> 2
     parity = (bits ^ (bits >> 1)) & 1
-    return (parity + ((page * 40503) >> 9)) % m.partitions
+    return (parity + ((page * 2654435761 & 0xFFFFFFFF) >> 16)) % m.partitions
 
 
 @njit
@@ -92,13 +114,16 @@ def invalidate(tags: Any, base: int, ways: int, tag: int, mask: int) -> None:
 
 
 @njit
-def insert_last(tags: Any, base: int, ways: int, tag: int, mask: int) -> int:
-    """Put an absent line in the least recently used place (evict-first); returns the victim word."""
+def insert_at(tags: Any, base: int, ways: int, depth: int, tag: int, mask: int) -> int:
+    """Put an absent line at place `depth` of the order of recency (ways - 1: next to go); returns the victim word."""
     last = base + ways - 1
-    while last > base and tags[last] == EMPTY and tags[last - 1] == EMPTY:
-        last -= 1
+    place_at = base + depth
+    while place_at > base and tags[place_at] == EMPTY and tags[place_at - 1] == EMPTY:
+        place_at -= 1
     victim = tags[last]
-    tags[last] = (np.uint32(tag) << TAG_SHIFT) | np.uint32(mask)
+    for way in range(last, place_at, -1):
+        tags[way] = tags[way - 1]
+    tags[place_at] = (np.uint32(tag) << TAG_SHIFT) | np.uint32(mask)
     return np.int64(victim)
 
 

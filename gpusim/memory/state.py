@@ -16,6 +16,7 @@ from numba.experimental import structref
 
 from gpusim.counters import COUNTERS, LEVELS
 from gpusim.errors import UserError
+from gpusim.memory.l2 import lines_at
 from gpusim.spec import GpuSpec
 from traces.tensor import ALIGNMENT_BYTES, Tensor
 
@@ -29,7 +30,6 @@ CHUNK_BYTES = 4096
 EMPTY_WORD = np.uint32(0xFFFFFF00)
 """A tag word that matches no line: bits 31..8 tag, 7..4 dirty sectors, 3..0 valid sectors."""
 
-HOME_ALLOCATION = {"none": 0, "evict_first": 1, "allocate": 2}
 
 _INT, _FLOAT = types.int64, types.float64
 _F64, _I64 = types.float64[::1], types.int64[::1]
@@ -43,7 +43,7 @@ FIELDS: list[tuple[str, Any]] = [
     ("home_mask", _INT),
     ("cached", _INT),
     ("write_through", _INT),
-    ("home_allocation", _INT),
+    ("home_depth", _INT),  # place in the order of recency where a far read stays at home, -1: it does not
     ("dirty_cap_sectors", _INT),  # per partition
     ("tags", _U32),
     ("dirty_sectors", _I64),
@@ -127,9 +127,18 @@ class MemorySystem:
         self.gpu = gpu
         self.tensors = tuple(tensors)
         end = max(t.end for t in tensors)
-        values = _l2(gpu, -(-end // LINE_BYTES)) | _servers(gpu) | _dram(gpu) | _accounting(gpu, self.tensors)
-        self.values = values
-        self.state = Memory(*(_typed(values[name], kind) for name, kind in FIELDS))
+        self.values = _l2(gpu, -(-end // LINE_BYTES)) | _servers(gpu) | _dram(gpu) | _accounting(gpu, self.tensors)
+        self.state = self._compile()
+
+    def _compile(self) -> Any:
+        return Memory(*(_typed(self.values[name], kind) for name, kind in FIELDS))
+
+    def run_at(self, gpu: GpuSpec) -> None:
+        """Express rates and latencies in the cycles of `gpu`, the same machine at another SM clock; keep all state."""
+        for name, value in (_servers(gpu) | _dram(gpu)).items():
+            if isinstance(value, (int, float)):
+                self.values[name] = value
+        self.state = self._compile()
 
     def flush(self) -> None:
         """Empty the L2 (dirty data is dropped, as an invalidation between measurements writes it uncounted)."""
@@ -159,7 +168,7 @@ class MemorySystem:
         dirty = np.nonzero((words >> np.uint32(4)) & np.uint32(15))[0]
         set_index = (dirty // self.values["ways"]) % sets
         tag = (words[dirty] >> np.uint32(8)).astype(np.int64)
-        line = line_of(tag, set_index, sets)
+        line = lines_at(tag, set_index, sets)
         bits = (words[dirty] >> np.uint32(4)) & np.uint32(15)
         sectors = np.array([bin(b).count("1") for b in range(16)])[bits]
         owner = self.values["tensor_of_page"][line * LINE_BYTES // ALIGNMENT_BYTES]
@@ -167,10 +176,9 @@ class MemorySystem:
         return {t.name: int(totals[t.index]) * SECTOR_BYTES for t in self.tensors}
 
 
-def line_of(tag: Any, set_index: Any, sets: int) -> Any:
-    """Inverse of the set hash of `gpusim.memory.l2.place` (arrays or numbers)."""
-    shift = (tag * np.int64(40503) >> 3) % sets
-    return tag * sets + (set_index - shift) % sets
+def home_depth(policy: str, ways: int) -> int:
+    """Place in a set's order of recency that `l2.home_allocation` stands for (0: most recent); -1 for none."""
+    return {"none": -1, "allocate": 0, "middle": ways * 5 // 8, "evict_first": ways - 1}[policy]
 
 
 def _typed(value: Any, kind: Any) -> Any:
@@ -187,7 +195,7 @@ def _l2(gpu: GpuSpec, lines: int) -> dict[str, Any]:
     if math.isinf(l2.size_bytes):
         sets = -(-lines // ways)  # consecutive lines fall into consecutive sets: none can overflow
     else:
-        sets = int(l2.size_bytes) // (LINE_BYTES * ways * l2.partitions)
+        sets = int(l2.size_bytes * l2.data_share) // (LINE_BYTES * ways * l2.partitions)
     cached = int(sets > 0)
     if not cached:  # no tags are looked up, but lines spread over slices and channels by their set
         sets = l2.slices_per_partition * 64
@@ -206,7 +214,7 @@ def _l2(gpu: GpuSpec, lines: int) -> dict[str, Any]:
         "cached": cached,
         "write_through": int(l2.write_policy == "write_through"),
         # A cache without end has no reason to leave a line out: each is read from DRAM once.
-        "home_allocation": HOME_ALLOCATION["allocate" if math.isinf(l2.size_bytes) else l2.home_allocation],
+        "home_depth": home_depth("allocate" if math.isinf(l2.size_bytes) else l2.home_allocation, ways),
         "dirty_cap_sectors": cap_sectors,
         "tags": np.full(l2.partitions * sets * ways, EMPTY_WORD, np.uint32),
         "dirty_sectors": np.zeros(l2.partitions, np.int64),

@@ -42,11 +42,23 @@ def bin_of(m: Any, t: float) -> int:
 
 
 @njit
-def record_bytes(m: Any, level: int, tensor: int, t: float, count: int) -> None:
-    """Add `count` bytes of `tensor` at `level`."""
-    if count:
-        b = bin_of(m, t)
-        m.timeline[level, tensor, b] += count
+def record_bytes(m: Any, level: int, tensor: int, start: float, end: float, count: int) -> None:
+    """Spread `count` bytes of `tensor` at `level` evenly over [start, end]."""
+    if count == 0:
+        return
+    last = bin_of(m, end)
+    first = bin_of(m, start)
+    if first == last:
+        m.timeline[level, tensor, first] += count
+        return
+    width = m.bin_cycles[0]
+    rate = count / (end - start)
+    inside = 0.0
+    for b in range(first, last):
+        share = rate * ((b + 1) * width - max(start, b * width))
+        m.timeline[level, tensor, b] += share
+        inside += share
+    m.timeline[level, tensor, last] += count - inside
 
 
 @njit

@@ -75,7 +75,7 @@ def _arrive(s: Any, slot: int, barrier: int, t: float) -> None:
     for row in range(slot * s.agents, (slot + 1) * s.agents):
         if s.blocked_on[row] == barrier:
             s.blocked_on[row] = -1
-            s.time[row] = t  # it looks again, and takes the phase's own time
+            s.time[row] = max(t, s.blocked_since[row])  # it looks again, and takes the phase's own time
 
 
 @njit
@@ -171,6 +171,7 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
         s.time[row] = done + s.costs[pc, LATENCY_CYCLES] + JITTER_CYCLES * _jitter(row, pc, s.item[row])
     elif code == ARRIVE:
         when = t
+        s.loads_phase[slot, op[SLOT]] = op[TOKEN] >= 0
         if op[TOKEN] >= 0:
             when = max(t, s.tokens[row, op[TOKEN]])
         _arrive(s, slot, op[SLOT], when)
@@ -179,13 +180,15 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
         seen = s.seen[row, barrier]
         if s.phases[slot, barrier] > seen:
             s.seen[row, barrier] = seen + 1
-            done = s.phase_time[slot, barrier, seen % PHASES]
-            if done > t:
-                record_activity(m, MEMORY_WAIT, t, done)
-            s.time[row] = max(t, done) + BARRIER_CYCLES
+            done = max(t, s.phase_time[slot, barrier, seen % PHASES])
+            if s.loads_phase[slot, barrier]:
+                record_activity(m, MEMORY_WAIT, min(t, s.blocked_since[row]), done)
+            s.blocked_since[row] = np.inf
+            s.time[row] = done + BARRIER_CYCLES
         else:
             s.row[row] = pc
             s.blocked_on[row] = barrier
+            s.blocked_since[row] = t
             s.time[row] = np.inf
 
 

@@ -28,4 +28,4 @@ MAX_VIEWS = 8
 NEXT_ITEM = -2
 """What an agent is blocked on when it waits for a persistent CTA's next work item."""
 ITEM_RING = 16
-"""Work items of a persistent CTA that are remembered: how many its agents may be apart."""
+"""Work items of a persistent CTA that are remembered at first; more when its agents are further apart."""

@@ -37,11 +37,13 @@ FIELDS: list[tuple[str, Any]] = [
     ("item", _I64),
     ("row", _I64),
     ("blocked_on", _I64),  # barrier, -1 (nothing) or NEXT_ITEM
+    ("blocked_since", _F64),  # inf: it is not, and was not
     ("tokens", _F64_2D),  # [agent, token] completion
     ("seen", _I64_2D),  # [agent, barrier] phases
     ("phases", _I64_2D),  # [CTA slot, barrier] complete
     ("arrivals", _I64_2D),
     ("arriving", _F64_2D),  # latest arrival of the running phase
+    ("loads_phase", _I64_2D),  # [CTA slot, barrier] whether the last arrival was a copy's completion
     ("phase_time", types.float64[:, :, ::1]),  # [CTA slot, barrier, phase % PHASES]
     ("barrier_count", _I64),
     ("barrier_open", _I64),
@@ -103,11 +105,13 @@ class SmArray:
             "item": np.zeros(rows, np.int64),
             "row": np.zeros(rows, np.int64),
             "blocked_on": np.full(rows, -1, np.int64),
+            "blocked_since": np.full(rows, np.inf),
             "tokens": np.zeros((rows, oc.TOKENS)),
             "seen": np.zeros((rows, oc.BARRIERS), np.int64),
             "phases": np.zeros((slots, oc.BARRIERS), np.int64),
             "arrivals": np.zeros((slots, oc.BARRIERS), np.int64),
             "arriving": np.zeros((slots, oc.BARRIERS)),
+            "loads_phase": np.zeros((slots, oc.BARRIERS), np.int64),
             "phase_time": np.zeros((slots, oc.BARRIERS, oc.PHASES)),
             "barrier_count": np.zeros(1, np.int64),
             "barrier_open": np.zeros(1, np.int64),
@@ -119,7 +123,7 @@ class SmArray:
             "busy": np.zeros(2),
         }
         self.state = SmState(*(self.values[name] for name, _ in FIELDS))
-        self._known_programs = 0
+        self._known_programs = self._known_barriers = 0
         self._tensor_rows: list[list[int]] = []
 
     def use_programs(self, table: ProgramTable, tensor_rows: list[list[int]]) -> None:
@@ -133,6 +137,10 @@ class SmArray:
         ranges = np.array(table.ranges, np.int64)
         _set_programs(self.state, table.ops, table.costs, ranges, np.array(tensor_rows, np.int64), count, opened)
         self.values["barrier_count"], self.values["barrier_open"] = count, opened
+        # Barriers that a later item names first: CTAs that run already have not touched them.
+        new = slice(self._known_barriers, len(barriers))
+        self.values["phases"][:, new] = opened[new]
+        self._known_barriers = len(barriers)
         self.values["ranges"] = ranges
 
     def install(self, slot: int, items: list[list[int]], start: float, closed: bool) -> None:
@@ -149,6 +157,7 @@ class SmArray:
         v["item"][rows] = 0
         v["row"][rows] = v["ranges"][items[0][0], :, 0]
         v["blocked_on"][rows] = -1
+        v["blocked_since"][rows] = np.inf
         v["seen"][rows] = 0
         opened = v["barrier_open"]
         v["phases"][slot, : len(opened)] = opened
@@ -159,8 +168,10 @@ class SmArray:
     def feed(self, slot: int, items: list[list[int]], now: float) -> None:
         """Append items to a hungry CTA and wake the agents that wait for them."""
         v = self.values
-        columns = v["items"].shape[1]
         count = int(v["item_count"][slot])
+        slowest = int(v["item"][slot * self.agents : (slot + 1) * self.agents].min())
+        self._reserve(count - slowest + len(items))
+        columns = v["items"].shape[1]
         for item in items:
             v["items"][slot, count % columns] = item
             count += 1
@@ -188,8 +199,11 @@ class SmArray:
     def _reserve(self, items: int) -> None:
         """Have at least `items` columns (and a few, for agents of a persistent CTA that run ahead)."""
         v = self.values
-        columns = v["items"].shape[1]
+        old, columns = v["items"], v["items"].shape[1]
         if max(items, oc.ITEM_RING) > columns:
-            grown = np.zeros((v["items"].shape[0], max(items, oc.ITEM_RING), v["items"].shape[2]), np.int64)
-            v["items"] = grown  # only before a kernel's first CTA runs: all work indices have as many items as the first
+            grown = np.zeros((old.shape[0], max(items, oc.ITEM_RING, 2 * columns), old.shape[2]), np.int64)
+            for slot, count in enumerate(v["item_count"]):
+                kept = np.arange(max(0, count - columns), count)
+                grown[slot, kept % grown.shape[1]] = old[slot, kept % columns]
+            v["items"] = grown
             _set_items(self.state, grown)

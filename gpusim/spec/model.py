@@ -165,6 +165,7 @@ class L2Spec:
 
     Attributes:
         size_bytes: capacity of all partitions together; 0 is no cache, `math.inf` one that never evicts.
+        data_share: share of the capacity that data can use (the rest behaves as if it were not there).
         partitions: halves (or more) that each keep a copy of what their own SMs use.
         slices: slices of all partitions together.
         ways: associativity.
@@ -173,13 +174,15 @@ class L2Spec:
         slice_bytes_per_clk: bandwidth of one slice, bytes per *L2* cycle.
         latency_cycles: load-to-use of a hit in the near partition, SM cycles.
         replacement: replacement policy, `lru`.
-        home_allocation: what a far read leaves in the line's home partition: `none`, `evict_first` or `allocate`.
+        home_allocation: what a far read leaves in the line's home partition: nothing (`none`), or the line as the most
+            recently used of its set (`allocate`), the next to go (`evict_first`), or 5/8 of the way between (`middle`).
         write_policy: `write_back` or `write_through`.
         dirty_cap_bytes: dirty data kept before write-back starts at once (`math.inf`: no cap).
         slice_hash: `mix` spreads lines over slices and sets by a hash, `linear` by address bits.
     """
 
     size_bytes: float = field(metadata=key("size", parse_size))
+    data_share: float = field(metadata=key("data_share", parse_fraction))
     partitions: int = field(metadata=key("partitions", parse_whole))
     slices: int = field(metadata=key("slices", parse_whole))
     ways: int = field(metadata=key("ways", parse_whole))
@@ -189,7 +192,7 @@ class L2Spec:
     slice_bytes_per_clk: float = field(metadata=key("slice_bandwidth", parse_bytes_per_clock))
     latency_cycles: float = field(metadata=key("latency", parse_cycles))
     replacement: str = field(metadata=key("replacement", choice("lru")))
-    home_allocation: str = field(metadata=key("home_allocation", choice("none", "evict_first", "allocate")))
+    home_allocation: str = field(metadata=key("home_allocation", choice("none", "evict_first", "middle", "allocate")))
     write_policy: str = field(metadata=key("write_policy", choice("write_back", "write_through")))
     dirty_cap_bytes: float = field(metadata=key("dirty_cap", parse_size))
     slice_hash: str = field(metadata=key("slice_hash", choice("mix", "linear")))

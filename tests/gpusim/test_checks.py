@@ -22,7 +22,7 @@ from traces.launch import Plan
 MACHINES = st.fixed_dictionaries(
     {
         "l2.size": st.sampled_from(("0", "64KiB", "256KiB", "1MiB", "60MiB", "inf")),
-        "l2.home_allocation": st.sampled_from(("none", "evict_first", "allocate")),
+        "l2.home_allocation": st.sampled_from(("none", "evict_first", "middle", "allocate")),
         "l2.write_policy": st.sampled_from(("write_back", "write_back", "write_through")),
         "l2.partitions": st.sampled_from(("1", "2", "2")),
         "noc.coalescer": st.sampled_from(("merge", "none")),

@@ -1,7 +1,7 @@
 """Are the two limits exact? Without an L2 every SM byte goes to HBM, with an endless one only compulsory bytes do.
 
-The formulas are written here by hand, tile by tile; they share nothing with `traces.analytic`. Shapes are such that every row
-of Q, K, V, S, P and O is a whole number of sectors; the LSE is not, and is counted sector by sector.
+The formulas are written here by hand, tile by tile; they share nothing with `traces.analytic`. Shapes are such that
+every row of Q, K, V, S, P and O is a whole number of sectors; the LSE is not, and is counted sector by sector.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def test_are_hbm_bytes_compulsory_with_an_endless_l2(algorithm: str, shape: str)
 def test_does_an_endless_l2_read_once_what_sms_of_both_partitions_read() -> None:
     """One head, 64 query blocks all over the GPU, and each of them reads all of K and V."""
     plan = plan_of("flash2", heads=1, seq=8192, dim=128)
-    for allocation in ("none", "evict_first", "allocate"):
+    for allocation in ("none", "evict_first", "middle", "allocate"):
         total = run(plan, "l2.size=inf", f"l2.home_allocation={allocation}").total()
         assert total.dram_read_bytes == 3 * 8192 * 128 * 2
 

@@ -17,28 +17,17 @@ from tests.gpusim.simulations import counts, plan_of, random_plans, run
 from traces.algorithms import ALGORITHMS
 from traces.launch import Plan
 
-BYTES = ("dram_read_bytes", "dram_write_bytes", "l2_read_bytes", "l2_write_bytes", "fabric_bytes") + (
-    "sm_read_bytes",
-    "sm_write_bytes",
-    "dirty_bytes_left",
+BYTES = (
+    *("dram_read_bytes", "dram_write_bytes", "l2_read_bytes", "l2_write_bytes", "fabric_bytes"),
+    *("sm_read_bytes", "sm_write_bytes", "dirty_bytes_left"),
 )
 KERNEL = (
-    "name",
-    "ctas",
-    "cycles",
-    "time_us",
-    "flops",
-    *BYTES,
-    "l2_hit_rate",
-    "shared_read_bytes",
-    "shared_write_bytes",
-) + (
-    "tensor_utilisation",
-    "dram_utilisation",
+    *("name", "ctas", "cycles", "time_us", "flops", *BYTES, "l2_hit_rate"),
+    *("shared_read_bytes", "shared_write_bytes", "tensor_utilisation", "dram_utilisation"),
 )
-RESULT = ("gpu", "algorithm", "problem", "schedule", "kernels", "total", "by_tensor", "analytic") + (
-    "wall_seconds",
-    "sectors_per_second",
+RESULT = (
+    *("gpu", "algorithm", "problem", "schedule", "kernels", "total", "by_tensor", "analytic"),
+    *("wall_seconds", "sectors_per_second"),
 )
 ANALYTIC = ("hbm_bytes", "flops", "arithmetic_intensity", "ridge_point", "bound")
 LEVELS = {

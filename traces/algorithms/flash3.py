@@ -206,6 +206,8 @@ def flash3_block(
                 output = yield from issue_output(position - 1)
             yield Wait(scores)
             yield Arrive(k_empty[position % stages])
+            if position == len(blocks) - 1:
+                yield Arrive(q_empty)
             probabilities, maximum, total, decay = yield from softmax(position, scores)
             if behind:
                 yield Wait(output)
@@ -216,7 +218,8 @@ def flash3_block(
                 output = yield from issue_output(position)
                 yield Wait(output)
                 yield Arrive(v_empty[position % stages])
-        yield Arrive(q_empty)
+        if not blocks:
+            yield Arrive(q_empty)
         result, row_lse = yield Vector(
             finish, (maximum, total, output), instructions=2 * ROWS_PER_WARPGROUP * v.cols, results=2
         )

@@ -1,9 +1,9 @@
-"""A plain-Python model of the L2, written from the documentation: what `gpusim.memory` must do, slowly and without time.
+"""A plain-Python model of the L2, written from the documentation: what `gpusim.memory` must do, without time.
 
 Two (or more) partitions, each a sectored LRU cache. A reader asks its own partition; what is missing there comes from
-the line's home partition, and what is missing there too from DRAM. Writes never miss: they land in the writer's partition
-and at home, where they stay dirty, and copies elsewhere are dropped. Nothing here shares code with the compiled kernels but the
-two arbitrary hashes (`place`, `home_partition`), which have tests of their own.
+the line's home partition, and what is missing there too from DRAM. Writes never miss: they land in the writer's
+partition and at home, where they stay dirty, and copies elsewhere are dropped. Nothing here shares code with the
+compiled kernels but the two arbitrary hashes (`place`, `home_partition`), which have tests of their own.
 """
 
 from __future__ import annotations
@@ -48,12 +48,14 @@ class Set:
         line.valid |= sectors
         return present, victim
 
-    def insert_last(self, key: int, sectors: Sectors) -> tuple[int, Line] | None:
-        """Put an absent line in the least recent place; returns the evicted line, if the set was full."""
+    def insert_at(self, depth: int, key: int, sectors: Sectors) -> tuple[int, Line] | None:
+        """Put an absent line behind the `depth` most recent ones; returns the evicted line, if the set was full."""
         assert key not in self.lines
         victim = self.lines.popitem(last=False) if len(self.lines) == self.ways else None
+        older = list(self.lines)[: max(0, len(self.lines) - depth)]
         self.lines[key] = Line(set(sectors))
-        self.lines.move_to_end(key, last=False)
+        for one in (key, *reversed(older)):
+            self.lines.move_to_end(one, last=False)
         return victim
 
     def oldest_dirty(self) -> int | None:
@@ -135,7 +137,8 @@ class Cache:
             if self.home_allocation == "allocate" or line in home.lines:
                 self._dispose(home.touch(line, absent)[1])
             else:
-                self._dispose(home.insert_last(line, absent))
+                depth = {"middle": self.ways * 5 // 8, "evict_first": self.ways - 1}[self.home_allocation]
+                self._dispose(home.insert_at(depth, line, absent))
         return absent
 
     def _write_line(self, near: int, line: int, sectors: Sectors) -> None:

@@ -102,16 +102,14 @@ def replay(memory: MemorySystem, cache: Cache, accesses: list[Access], every: in
                 assert held_lines(memory) == expected_lines(cache)
 
 
-@pytest.mark.parametrize("allocation", ("none", "evict_first", "allocate"))
-@pytest.mark.parametrize("cap", ("inf", "8KiB", "0"))
+@pytest.mark.parametrize("allocation", ("none", "evict_first", "middle", "allocate"))
+@pytest.mark.parametrize("cap", ("1GiB", "8KiB", "0"))
 def test_do_write_back_caches_of_two_partitions_agree(allocation: str, cap: str) -> None:
-    memory = system(
-        *SMALL, f"l2.home_allocation={allocation}", f"l2.dirty_cap={cap}" if cap != "inf" else "l2.dirty_cap=1GiB"
-    )
+    memory = system(*SMALL, f"l2.home_allocation={allocation}", f"l2.dirty_cap={cap}")
     replay(memory, Cache(memory), random_accesses(memory, np.random.default_rng(1), 500))
 
 
-@pytest.mark.parametrize("allocation", ("none", "evict_first", "allocate"))
+@pytest.mark.parametrize("allocation", ("none", "evict_first", "middle", "allocate"))
 def test_do_write_through_caches_agree(allocation: str) -> None:
     memory = system(*SMALL, f"l2.home_allocation={allocation}", "l2.write_policy=write_through")
     replay(memory, Cache(memory), random_accesses(memory, np.random.default_rng(2), 400))
@@ -213,7 +211,7 @@ def test_does_a_far_read_beside_a_dirty_sector_leave_one_copy_of_the_line_at_hom
                 assert len({tag for tag, _, _ in held}) == len(held)
 
 
-@pytest.mark.parametrize("allocation", ("none", "evict_first", "allocate"))
+@pytest.mark.parametrize("allocation", ("none", "evict_first", "middle", "allocate"))
 def test_does_an_infinite_cache_read_each_sector_from_dram_once(allocation: str) -> None:
     memory = system("l2.size=inf", f"l2.home_allocation={allocation}", sizes=(MIB, MIB))
     random = np.random.default_rng(8)

@@ -30,7 +30,8 @@ def memory() -> MemorySystem:
 
 def lines_of_one_channel(memory: MemorySystem, count: int) -> list[int]:
     """Lines that pseudo-channel 0 of slice 0 serves, in address order, whatever else they are."""
-    found, line = [], 0
+    found: list[int] = []
+    line = 0
     while len(found) < count:
         if pseudo_channel(memory.state, line, 0, 0) == 0:
             found.append(line)

@@ -9,8 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.memory.l2 import home_partition, insert_last, invalidate, oldest_dirty, place, probe, touch
-from gpusim.memory.state import EMPTY_WORD, line_of
+from gpusim.memory.l2 import (
+    home_partition,
+    insert_at,
+    invalidate,
+    line_at,
+    lines_at,
+    oldest_dirty,
+    place,
+    probe,
+    touch,
+)
+from gpusim.memory.state import EMPTY_WORD
 from tests.gpusim.memory.oracle import Line, Set
 
 
@@ -56,8 +66,9 @@ def test_does_a_set_do_what_an_ordered_dictionary_does(ways: int, seed: int) -> 
                 held = model.lines[tag].valid if tag in model.lines else set()
                 assert probe(tags, base, ways, tag) == mask_of(held)
             case 3 if tag not in model.lines:
-                word = insert_last(tags, base, ways, tag, mask)
-                victim = model.insert_last(tag, sectors)
+                depth = int(random.integers(0, ways + 2))  # deeper than the set is last, too
+                word = insert_at(tags, base, ways, depth, tag, mask)
+                victim = model.insert_at(depth, tag, sectors)
                 assert word in {victim_word(victim), int(EMPTY_WORD) if victim is None else -1}
             case 4 if tag in model.lines and not model.lines[tag].dirty:
                 invalidate(tags, base, ways, tag, mask)
@@ -78,9 +89,9 @@ def test_does_a_set_do_what_an_ordered_dictionary_does(ways: int, seed: int) -> 
 def test_does_an_evict_first_line_wait_for_room_before_it_displaces_another() -> None:
     tags = np.full(4, EMPTY_WORD, np.uint32)
     for tag in (7, 8, 9, 10):
-        insert_last(tags, 0, 4, tag, 15)
+        insert_at(tags, 0, 4, 3, tag, 15)
     assert sorted(int(w) >> 8 for w in tags) == [7, 8, 9, 10]
-    assert int(insert_last(tags, 0, 4, 11, 15)) >> 8 == 10  # the last one in is the first one out
+    assert int(insert_at(tags, 0, 4, 3, 11, 15)) >> 8 == 10  # the last one in is the first one out
 
 
 def test_does_invalidating_an_absent_line_change_nothing() -> None:
@@ -98,7 +109,9 @@ def test_does_every_line_have_its_own_tag_and_set(sets: int, first: int) -> None
     places = [place(line, sets) for line in lines]
     assert len(set(places)) == len(lines)
     assert all(0 <= index < sets for _, index in places)
-    assert [line_of(np.int64(tag), np.int64(index), sets) for tag, index in places] == lines
+    assert [line_at(tag, index, sets) for tag, index in places] == lines
+    tags, indices = np.array(places).T.copy()
+    assert lines_at(tags, indices, sets).tolist() == lines
 
 
 @pytest.mark.parametrize("sets", (1, 7, 64, 1000))
@@ -111,7 +124,8 @@ def test_do_consecutive_lines_fill_sets_evenly(sets: int) -> None:
 
 
 def home(line: int, partitions: int = 2) -> int:
-    return int(home_partition.py_func(SimpleNamespace(partitions=partitions, home_mask=0xAB), line))
+    spec = SimpleNamespace(partitions=partitions, home_mask=0xAB)
+    return int(home_partition.py_func(spec, line))  # type: ignore[attr-defined]
 
 
 def test_is_the_home_the_parity_of_the_documented_address_bits() -> None:

@@ -6,6 +6,7 @@ jitter of a few more, after the pipes are; an agent that awaits a barrier goes o
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from gpusim.sm.core import BARRIER_CYCLES, ISSUE_CYCLES, JITTER_CYCLES
 from gpusim.sm.program import MATMUL_LATENCY_CYCLES, SYNC_CYCLES
 from tests.gpusim.sm.toys import ROW_BYTES, Loads, one_sm, run, toy
 from traces.execute import Deadlock
+from traces.launch import WorkItem
 from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Store, Vector, Wait
 from traces.tensor import Matrix
 
@@ -135,7 +137,7 @@ def test_do_loads_run_under_products() -> None:
         yield Wait(tile)
 
     gpu, plan = one_sm(), toy(lambda a: [program(a)])
-    assert 20 * PRODUCT > Loads(gpu, plan).done(0, 128, 0.0)
+    assert Loads(gpu, plan).done(0, 128, 0.0) < 20 * PRODUCT
     assert run(gpu, plan).cycles == pytest.approx(ISSUE_CYCLES + 20 * PRODUCT)
 
 
@@ -341,3 +343,72 @@ def test_does_an_empty_tile_cost_nothing() -> None:
     kernel = run(one_sm(), toy(lambda a: [program(a)]))
     assert kernel.cycles == pytest.approx(PRODUCT)
     assert kernel.sm_read_bytes == kernel.sm_write_bytes == 0
+
+
+def test_does_a_barrier_that_a_later_work_item_names_first_start_open() -> None:
+    """A persistent CTA whose first item needs fewer barriers than its second: a FlashAttention-3 block without keys."""
+
+    def agents(a: Matrix) -> list[Program]:
+        empty, full = Barrier("empty", open_phases=1), Barrier("full")
+
+        def producer() -> Program:
+            if a.rows < 2048:
+                yield Await(empty)
+                yield Arrive(full)
+
+        def consumer() -> Program:
+            if a.rows < 2048:
+                yield Await(full)
+            yield matmul()
+
+        return [producer(), consumer()]
+
+    kernel = run(one_sm(), toy(agents, queue=2, rows=(2048, 1024)))
+    assert kernel.flops == 2 * 2 * 128 * 128 * 64
+    assert kernel.cycles == pytest.approx(2 * PRODUCT + BARRIER_CYCLES)
+
+
+def test_may_later_ctas_have_more_work_items_than_the_first() -> None:
+    def program(a: Matrix) -> Program:
+        for _ in range(3):
+            tile = yield Load(a.tile(0, 64))
+            yield Wait(tile)
+
+    plan = toy(lambda a: [program(a)], ctas=3)
+    base = plan.launches[0]
+    counts = (2, 25, 40)
+
+    def work(index: int) -> list[WorkItem]:
+        return [WorkItem((plan.tensors[0].view(0, 0).window(64 * n, 64),), ()) for n in range(counts[index])]
+
+    launch = replace(base, work=work)
+    kernel = run(one_sm("l2.size=inf"), replace(plan, launches=(launch,)))
+    assert kernel.sm_read_bytes == sum(counts) * 3 * 64 * ROW_BYTES
+    assert kernel.dram_read_bytes == 40 * 64 * ROW_BYTES  # the very rows of the longest CTA, which include the others'
+
+
+@pytest.mark.parametrize("ahead", (3, 30))
+def test_may_one_agent_run_many_work_items_ahead_of_another(ahead: int) -> None:
+    """A producer that needs no buffer back is at its last item when the consumer is at its first."""
+    free = Barrier("free", open_phases=ahead)
+
+    def agents(a: Matrix) -> list[Program]:
+        def producer() -> Program:
+            yield Await(free)
+
+        def consumer() -> Program:
+            yield matmul()
+            tile = yield Load(a.tile(0, 64))
+            yield Wait(tile)
+            yield Arrive(free)
+
+        return [producer(), consumer()]
+
+    plan = toy(agents, queue=0)
+
+    def work(index: int) -> list[WorkItem]:
+        return [WorkItem((plan.tensors[0].view(0, 0).window(64 * index, 64),), ())]
+
+    launch = replace(plan.launches[0], work=work, queue=40)
+    kernel = run(one_sm("l2.size=inf"), replace(plan, launches=(launch,)))
+    assert kernel.sm_read_bytes == kernel.dram_read_bytes == 40 * 64 * ROW_BYTES

@@ -26,15 +26,21 @@ def one_sm(*overrides: str) -> GpuSpec:
 
 
 def toy(
-    agents: Agents, ctas: int = 1, per_sm: int = 8, items: int = 1, queue: int = 0, instruction: str = "wgmma"
+    agents: Agents,
+    ctas: int = 1,
+    per_sm: int = 8,
+    items: int = 1,
+    queue: int = 0,
+    instruction: str = "wgmma",
+    rows: tuple[int, ...] = (2048,),
 ) -> Plan:
-    """A kernel over one tensor A of 4096 rows of 128 bytes; work index i sees the rows from 128 i on."""
+    """A kernel over one tensor A of 4096 rows of 128 bytes; item i sees `rows[i]` (or the last) rows from 128 i on."""
     table = TensorTable()
     a = table.add("A", (1, 1, ROWS, COLS), DTYPES["fp16"])
 
     def work(index: int) -> list[WorkItem]:
         numbers = range(index * items, (index + 1) * items)
-        return [WorkItem((a.view(0, 0).window(128 * n, 2048),), ()) for n in numbers]
+        return [WorkItem((a.view(0, 0).window(128 * n, rows[min(n, len(rows) - 1)]),), ()) for n in numbers]
 
     def build(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
         return tuple(agents(matrices[0]))
