@@ -20,7 +20,13 @@ def check_kernel(kernel: KernelResult, plan: Plan, launch: KernelLaunch, memory:
     """
     for tensor in plan.tensors:
         n = {c: int(kernel.counts[tensor.index, c]) for c in C}
-        _equal(kernel.name, tensor.name, "hits + misses = reads + writes", n[C.L2_HIT] + n[C.L2_MISS], n[C.L2_READ] + n[C.L2_WRITE])
+        _equal(
+            kernel.name,
+            tensor.name,
+            "hits + misses = reads + writes",
+            n[C.L2_HIT] + n[C.L2_MISS],
+            n[C.L2_READ] + n[C.L2_WRITE],
+        )
         _equal(kernel.name, tensor.name, "writes into L2 = writes out of SMs", n[C.L2_WRITE], n[C.SM_WRITE])
         _equal(kernel.name, tensor.name, "misses = far hits + DRAM reads", n[C.L2_MISS], n[C.FAR_HIT] + n[C.DRAM_READ])
         if n[C.L2_READ] > n[C.SM_READ]:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -28,7 +28,9 @@ def cache_folder() -> Path:
     for name in COMPILED_PACKAGES:
         for source in sorted((package / name).rglob("*.py")):
             digest.update(source.read_bytes())
-    base = os.environ.get("GPUSIM_CACHE") or os.path.join(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpusim")
+    base = os.environ.get("GPUSIM_CACHE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpusim"
+    )
     folder = Path(base) / f"numba-{digest.hexdigest()[:16]}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,10 +42,11 @@ def cache_folder() -> Path:
 
 def njit(function: F) -> F:
     """Compile `function` on first use and keep the result on disk."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(cache_folder())
+    config: Any = numba.config
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(cache_folder())
     try:
-        compiled: F = numba.njit(cache=True)(function)
+        compiled: Any = numba.njit(cache=True)(function)
     finally:
-        numba.config.CACHE_DIR = before
-    return compiled
+        config.CACHE_DIR = before
+    return cast(F, compiled)

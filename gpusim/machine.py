@@ -34,7 +34,9 @@ Progress = Callable[[float], None]
 """Called now and then with the share of CTAs that have ended, 0 to 1."""
 
 
-def simulate(plan: Plan, gpu: GpuSpec, l2: str = "cold", check: bool = False, progress: Progress | None = None) -> Result:
+def simulate(
+    plan: Plan, gpu: GpuSpec, l2: str = "cold", check: bool = False, progress: Progress | None = None
+) -> Result:
     """Replay a plan's launches on a GPU, one kernel after another.
 
     Args:
@@ -151,9 +153,9 @@ class _Kernel:
     def _take(self, cta: int) -> list[list[int]]:
         """The next work of CTA `cta`; empty when none is left.
 
-        CTAs that ask for work at about the same time are served in the order of their distance to the counter, which is the
-        same every round: so a CTA gets the index one grid after its last as long as that is within a grid of the lowest
-        index left, and else the lowest one.
+        CTAs that ask for work at about the same time are served in the order of their distance to the counter, which is
+        the same every round: so a CTA gets the index one grid after its last as long as that is within a grid of the
+        lowest index left, and else the lowest one.
         """
         launch = self._launch
         left = self._left[cta % launch.cluster]

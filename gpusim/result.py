@@ -120,7 +120,8 @@ class KernelResult:
             "tensor_utilisation": self.tensor_utilisation,
             "dram_utilisation": self.dram_utilisation,
             "by_tensor": {
-                name: Traffic.from_counts(self.counts[i], self.dirty_bytes[name]).to_dict() for i, name in enumerate(tensors)
+                name: Traffic.from_counts(self.counts[i], self.dirty_bytes[name]).to_dict()
+                for i, name in enumerate(tensors)
             },
         }
 
@@ -140,7 +141,11 @@ class Timeline:
     activity: dict[str, NDArray[np.float64]]
 
     def to_dict(self) -> dict[str, Any]:
-        names = {"tensor_busy": "tensor_busy_cycles", "vector_busy": "vector_busy_cycles", "memory_wait": "memory_wait_cycles"}
+        names = {
+            "tensor_busy": "tensor_busy_cycles",
+            "vector_busy": "vector_busy_cycles",
+            "memory_wait": "memory_wait_cycles",
+        }
         return {
             "bin_cycles": self.bin_cycles,
             "bytes": {lv: {t: v.tolist() for t, v in by.items()} for lv, by in self.bytes.items()},

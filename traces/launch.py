@@ -61,8 +61,8 @@ class KernelLaunch:
         instruction: tensor-core family, `mma_sync` (operands through registers) or `wgmma` (from shared memory).
         warps: warps that share a Matmul's rows (each re-reads the B operand with `mma_sync`).
         cluster: consecutive CTAs that form a thread-block cluster and start together.
-        queue: number of work indices when CTAs are persistent and fetch their next index from a shared counter (a CTA of
-            cluster rank r takes the indices with index % cluster == r); 0 when each CTA does its own index only.
+        queue: number of work indices when CTAs are persistent and fetch their next index from a shared counter (a CTA
+            of cluster rank r takes the indices with index % cluster == r); 0 when each CTA does its own index only.
     """
 
     name: str

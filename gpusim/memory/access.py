@@ -3,9 +3,10 @@
 `read_tile` and `write_tile` are the only entries. Both walk the tile in chunks of 4 KiB (a chunk is what an SM may have
 outstanding) and count as they go.
 
-A server (slice, fabric, DRAM bus) is the time until it is free. Requests join every queue on their way at the cycle `now` of
-the access, the only time that never runs backward between SMs: had a later chunk joined at its own, future, issue time,
-the server would idle until then and other SMs would wait behind it. So waits on the way overlap, and the longest counts.
+A server (slice, fabric, DRAM bus) is the time until it is free. Requests join every queue on their way at the cycle
+`now` of the access, the only time that never runs backward between SMs: had a later chunk joined at its own, future,
+issue time, the server would idle until then and other SMs would wait behind it. So waits on the way overlap, and the
+longest counts.
 """
 
 from __future__ import annotations
@@ -13,11 +14,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gpusim.jit import njit
 
 from gpusim.counters import C
+from gpusim.jit import njit
 from gpusim.memory.dram import dram_read, dram_write
-from gpusim.memory.l2 import CLEAN, home_partition, insert_at, invalidate, line_at, oldest_dirty, place, probe, touch
+from gpusim.memory.l2 import (
+    CLEAN,
+    as_int,
+    home_partition,
+    insert_at,
+    invalidate,
+    line_at,
+    oldest_dirty,
+    place,
+    probe,
+    touch,
+)
 from gpusim.memory.state import CHUNK_BYTES, LINE_BYTES, MERGE_SLOTS
 from gpusim.memory.timeline import record_bytes, record_hits
 from traces.tensor import ALIGNMENT_BYTES
@@ -75,7 +87,9 @@ def _queue(free: Any, index: int, t: float, work: float) -> float:
 
 
 @njit
-def _fetch(m: Any, near: int, line: int, tag: int, set_index: int, missing: int, now: float, tally: Any) -> tuple[float, float]:
+def _fetch(
+    m: Any, near: int, line: int, tag: int, set_index: int, missing: int, now: float, tally: Any
+) -> tuple[float, float]:
     """Bring missing sectors to the near partition; returns (latency beyond an L2 hit's, longest wait in a queue)."""
     sectors = POPCOUNT[missing]
     home = home_partition(m, line)
@@ -112,8 +126,8 @@ def _read_line(
 ) -> float:
     """Read sectors `mask` of one line, sent at `issue`; returns when they leave the L2 for the SM.
 
-    A merge group's coalescer keeps a request open while the L2 works on it: for the window after a hit, and for as long as
-    the miss and the queues before it take on top.
+    A merge group's coalescer keeps a request open while the L2 works on it: for the window after a hit, and for as long
+    as the miss and the queues before it take on top.
     """
     sectors = POPCOUNT[mask]
     partition = m.partition_of_sm[sm]
@@ -152,7 +166,9 @@ def _read_line(
 
 
 @njit
-def _write_line(m: Any, partition: int, line: int, tag: int, set_index: int, mask: int, now: float, tally: Any) -> float:
+def _write_line(
+    m: Any, partition: int, line: int, tag: int, set_index: int, mask: int, now: float, tally: Any
+) -> float:
     """Write sectors `mask` of one line; returns the wait until the L2 has taken them."""
     sectors = POPCOUNT[mask]
     tally[L2_WRITE] += sectors
@@ -182,19 +198,28 @@ def _write_line(m: Any, partition: int, line: int, tag: int, set_index: int, mas
     if m.write_through:
         return wait
     word = m.tags[base]
-    m.dirty_sectors[home] += sectors - POPCOUNT[(np.int64(word) >> 4) & mask]
+    m.dirty_sectors[home] += sectors - POPCOUNT[(as_int(word) >> 4) & mask]
     m.tags[base] = word | np.uint32(mask << 4)
     if m.dirty_sectors[home] > m.dirty_cap_sectors:
         oldest = oldest_dirty(m.tags, base, m.ways)
         word = m.tags[oldest]
-        wait = max(wait, _write_back(m, home, set_index, np.int64(word), (np.int64(word) >> 4) & 15, now))
+        wait = max(wait, _write_back(m, home, set_index, as_int(word), (as_int(word) >> 4) & 15, now))
         m.tags[oldest] = word & CLEAN
     return wait
 
 
 @njit
 def _walk(
-    m: Any, sm: int, address: int, runs: int, run_bytes: int, pitch: int, now: float, tally: Any, writing: bool, merging: bool
+    m: Any,
+    sm: int,
+    address: int,
+    runs: int,
+    run_bytes: int,
+    pitch: int,
+    now: float,
+    tally: Any,
+    writing: bool,
+    merging: bool,
 ) -> tuple[float, float]:
     """Access runs of bytes line by line, keeping no more than the SM's limit outstanding.
 
@@ -252,12 +277,21 @@ def _walk(
 
 @njit
 def read_tile(
-    m: Any, sm: int, tensor: int, address: int, runs: int, run_bytes: int, pitch: int, share: int, shares: int, now: float
+    m: Any,
+    sm: int,
+    tensor: int,
+    address: int,
+    runs: int,
+    run_bytes: int,
+    pitch: int,
+    share: int,
+    shares: int,
+    now: float,
 ) -> float:
     """Read a tile of `runs` runs of `run_bytes` bytes, `pitch` apart, into SM `sm`'s shared memory.
 
-    With `shares` > 1 (multicast) only the `share`-th part is asked of the L2, but all of it arrives at the SM. Multicast
-    requests are not merged with others' (measured: PV kernels that share V by multicast).
+    With `shares` > 1 (multicast) only the `share`-th part is asked of the L2, but all of it arrives at the SM.
+    Multicast requests are not merged with others' (measured: PV kernels that share V by multicast).
 
     Returns:
         The cycle at which the whole tile is in shared memory.

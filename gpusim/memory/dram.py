@@ -1,8 +1,8 @@
 """HBM: channels, pseudo-channels, banks with open rows, refresh, and posted writes drained in batches.
 
-A controller that reorders (FR-FCFS) keeps the data bus busy while rows open, so the bus, the rate of activates
-(tRRD, tFAW) and each bank (tRC) are separate servers: a request ends when the last of its three is done, and none blocks
-the others. A request whose row was open a short while ago joins it, as the reordering queue would have let it.
+A controller that reorders (FR-FCFS) keeps the data bus busy while rows open, so the bus, the rate of activates (tRRD,
+tFAW) and each bank (tRC) are separate servers: a request ends when the last of its three is done, and none blocks the
+others. A request whose row was open a short while ago joins it, as the reordering queue would have let it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One L2 partition's tag array: sectored lines, sets kept in order of recency.
 
-A set is `ways` consecutive words, most recently used first, so LRU is a rotation: the search for a tag moves every word it
-passes one place down, and the word it ends on (the hit, or the victim) is where the hole closes. A word holds
-tag (24 bits), dirty sectors (4) and valid sectors (4).
+A set is `ways` consecutive words, most recently used first, so LRU is a rotation: the search for a tag moves every word
+it passes one place down, and the word it ends on (the hit, or the victim) is where the hole closes. A word holds tag
+(24 bits), dirty sectors (4) and valid sectors (4).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from gpusim.jit import njit
 
 TAG_SHIFT = np.uint32(8)
@@ -18,6 +19,12 @@ DIRTY = np.uint32(0xF0)
 CLEAN = np.uint32(0xFFFFFF0F)
 TAG = np.uint32(0xFFFFFF00)
 EMPTY = np.uint32(0xFFFFFF00)
+
+
+@njit
+def as_int(word: Any) -> int:
+    """A tag word as a signed 64-bit number: mixing uint32 with int would give floats in compiled code."""
+    return np.int64(word)  # type: ignore[return-value]
 
 
 @njit
@@ -81,16 +88,16 @@ def touch(tags: Any, base: int, ways: int, tag: int, mask: int) -> tuple[int, in
     carry = tags[base]
     if carry & TAG == want:
         tags[base] = carry | np.uint32(mask)
-        return np.int64(carry) & mask, 0
+        return as_int(carry) & mask, 0
     for way in range(1, ways):
         word = tags[base + way]
         tags[base + way] = carry
         if word & TAG == want:
             tags[base] = word | np.uint32(mask)
-            return np.int64(word) & mask, 0
+            return as_int(word) & mask, 0
         carry = word
     tags[base] = want | np.uint32(mask)
-    return 0, np.int64(carry)
+    return 0, as_int(carry)
 
 
 @njit
@@ -99,7 +106,7 @@ def probe(tags: Any, base: int, ways: int, tag: int) -> int:
     want = np.uint32(tag) << TAG_SHIFT
     for way in range(ways):
         if tags[base + way] & TAG == want:
-            return np.int64(tags[base + way] & VALID)
+            return as_int(tags[base + way] & VALID)
     return 0
 
 
@@ -124,7 +131,7 @@ def insert_at(tags: Any, base: int, ways: int, depth: int, tag: int, mask: int) 
     for way in range(last, place_at, -1):
         tags[way] = tags[way - 1]
     tags[place_at] = (np.uint32(tag) << TAG_SHIFT) | np.uint32(mask)
-    return np.int64(victim)
+    return as_int(victim)
 
 
 @njit

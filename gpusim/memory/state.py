@@ -104,11 +104,11 @@ FIELDS: list[tuple[str, Any]] = [
 
 
 @structref.register
-class _MemoryType(types.StructRef):  # type: ignore[misc]
+class _MemoryType(types.StructRef):
     """Numba type of `Memory`."""
 
 
-class Memory(structref.StructRefProxy):  # type: ignore[misc]
+class Memory(structref.StructRefProxy):
     """The compiled record; Python sees it through `fields`."""
 
 
@@ -202,7 +202,9 @@ def _l2(gpu: GpuSpec, lines: int) -> dict[str, Any]:
     if lines // sets >= (1 << 24) - 1:
         raise UserError(f"l2.size {l2.size_bytes:.0f} bytes is too small for tensors of {lines * LINE_BYTES} bytes")
     cap = l2.dirty_cap_bytes
-    cap_sectors = (1 << 60) if math.isinf(cap) or math.isinf(l2.size_bytes) else int(cap) // SECTOR_BYTES // l2.partitions
+    cap_sectors = (
+        (1 << 60) if math.isinf(cap) or math.isinf(l2.size_bytes) else int(cap) // SECTOR_BYTES // l2.partitions
+    )
     groups = gpu.sm.merge_group_of_sm
     slots = (max(groups) + 1) * MERGE_SLOTS
     return {

@@ -1,8 +1,8 @@
 """One SM's turn: run its agents' operations that are due, and say when the next one is.
 
 SimPy orders the turns of the SMs; within a turn this compiled function interprets the operation tables. An operation is
-executed when its agent's time has come, so the tensor cores, the vector pipes and the memory system see requests in time
-order.
+executed when its agent's time has come, so the tensor cores, the vector pipes and the memory system see requests in
+time order.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gpusim.jit import njit
 
+from gpusim.jit import njit
 from gpusim.memory.access import read_tile, write_tile
 from gpusim.memory.timeline import record_activity
 from gpusim.sm.opcodes import (
@@ -128,7 +128,7 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     op = s.ops[pc]
     code = op[CODE]
     s.row[row] = pc + 1
-    if code == LOAD or code == STORE:
+    if code in (LOAD, STORE):
         view = op[SLOT]
         address = s.items[slot, item, 1 + view] + op[OFFSET]
         tensor = s.tensors[program, view]

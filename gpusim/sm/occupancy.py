@@ -34,5 +34,7 @@ def ctas_per_sm(gpu: GpuSpec, need: CtaResources, kernel: str) -> int:
     }
     tightest = min(limits, key=lambda name: limits[name])
     if limits[tightest] < 1:
-        raise UserError(f"one CTA of kernel {kernel} ({need.threads} threads) exceeds the {tightest} of an SM of {gpu.name}")
+        raise UserError(
+            f"one CTA of kernel {kernel} ({need.threads} threads) exceeds the {tightest} of an SM of {gpu.name}"
+        )
     return limits[tightest]

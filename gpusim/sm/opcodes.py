@@ -12,8 +12,8 @@ shared-memory traffic. FLOPS: tensor-core operations executed."""
 INT_COLUMNS = 12
 
 TENSOR_CYCLES, VECTOR_CYCLES, LATENCY_CYCLES = range(3)
-"""Float columns: cycles that the operation occupies the tensor cores or the vector pipes, and latency that it adds to its
-agent without occupying anything."""
+"""Float columns: cycles that the operation occupies the tensor cores or the vector pipes, and latency that it adds
+to its agent without occupying anything."""
 FLOAT_COLUMNS = 3
 
 TOKENS = 64

@@ -21,8 +21,8 @@ from traces.ops import Arrive, Await, Barrier, Load, Matmul, Op, Store, Vector, 
 SYNC_CYCLES = 150.0
 """Latency of dependent row work: shuffles of the row maximum and sum, conversions; fitted with the next two."""
 MATMUL_LATENCY_CYCLES = {"wgmma": 128.0, "mma_sync": 33.0}
-"""From the end of a product's issue to its accumulators: mma.sync m16n8k16 takes about 33 cycles, a full wgmma about 128
-(arXiv:2402.13499, tables of Hopper tensor-core latency)."""
+"""From the end of a product's issue to its accumulators: mma.sync m16n8k16 takes about 33 cycles, a full wgmma about
+128 (arXiv:2402.13499, tables of Hopper tensor-core latency)."""
 
 
 class ProgramTable:
@@ -68,7 +68,9 @@ class ProgramTable:
         rows = []
         for ints, floats in zip(compiler.ints, compiler.floats, strict=True):
             first = self.used
-            self._append(np.array(ints, np.int64).reshape(-1, oc.INT_COLUMNS), np.array(floats).reshape(-1, oc.FLOAT_COLUMNS))
+            self._append(
+                np.array(ints, np.int64).reshape(-1, oc.INT_COLUMNS), np.array(floats).reshape(-1, oc.FLOAT_COLUMNS)
+            )
             rows.append((first, self.used))
         self.ranges.append(rows)
         return len(self.ranges) - 1
@@ -139,7 +141,9 @@ class _Compiler:
     def _barrier(self, barrier: Barrier) -> int:
         index = self._barriers.setdefault(barrier, len(self._barriers))
         if index >= oc.BARRIERS:
-            raise UserError(f"kernel {self._launch.name} uses more than {oc.BARRIERS} barriers per CTA; use fewer stages")
+            raise UserError(
+                f"kernel {self._launch.name} uses more than {oc.BARRIERS} barriers per CTA; use fewer stages"
+            )
         return index
 
     def _new_token(self, agent: int) -> _Token:
@@ -150,9 +154,13 @@ class _Compiler:
     def _own(self, agent: int, token: _Token) -> int:
         """Table index of a token; it must be the agent's own and not yet overwritten."""
         if token.agent != agent:
-            raise ValueError(f"kernel {self._launch.name}: agent {agent} waits for agent {token.agent}'s load; use a barrier")
+            raise ValueError(
+                f"kernel {self._launch.name}: agent {agent} waits for agent {token.agent}'s load; use a barrier"
+            )
         if self._issued[agent] - token.number > oc.TOKENS:
-            raise UserError(f"kernel {self._launch.name} keeps more than {oc.TOKENS} copies in flight; use fewer stages")
+            raise UserError(
+                f"kernel {self._launch.name} keeps more than {oc.TOKENS} copies in flight; use fewer stages"
+            )
         return token.number % oc.TOKENS
 
     def _access(self, code: int, slot: int, offset: int, runs: int, run_bytes: int) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """State of all SMs: resident CTAs, their agents, barriers and tokens, and the pipes' next free cycle.
 
-Items of a CTA lie in a ring: item i is in column i % (columns). A persistent CTA gets its next item when the first of its
-agents asks; the others follow.
+Items of a CTA lie in a ring: item i is in column i % (columns). A persistent CTA gets its next item when the first of
+its agents asks; the others follow.
 
 CTA slot c of SM s is row s * ctas_per_sm + c; agent a of that CTA is row (s * ctas_per_sm + c) * agents + a.
 """
@@ -57,11 +57,11 @@ FIELDS: list[tuple[str, Any]] = [
 
 
 @structref.register
-class _SmType(types.StructRef):  # type: ignore[misc]
+class _SmType(types.StructRef):
     """Numba type of `SmState`."""
 
 
-class SmState(structref.StructRefProxy):  # type: ignore[misc]
+class SmState(structref.StructRefProxy):
     """The compiled record."""
 
 
@@ -144,7 +144,7 @@ class SmArray:
         self.values["ranges"] = ranges
 
     def install(self, slot: int, items: list[list[int]], start: float, closed: bool) -> None:
-        """Make CTA slot `slot` run `items` (program, view addresses) from cycle `start`; more may come unless `closed`."""
+        """Make a CTA slot run `items` (program, view addresses) from cycle `start`; more may come unless `closed`."""
         v = self.values
         self._reserve(len(items))
         v["items"][slot, : len(items)] = items

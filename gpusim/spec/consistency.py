@@ -91,7 +91,7 @@ def _alternating(first: int, count: int, partitions: int) -> list[int]:
 
 
 def _merge_groups(order: list[int], partitions: list[int]) -> list[int]:
-    """Groups of up to four SMs that follow each other in the CTA order and share a partition: two TPCs, as on the H200."""
+    """Groups of up to four SMs that follow each other in the CTA order and share a partition, as on the H200."""
     group_of = [0] * len(order)
     number, members, last = -1, 0, -1
     for sm in order:

@@ -75,7 +75,7 @@ def nonzero(bytes_by_tensor: dict[str, int]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("algorithm", ALGORITHMS.keys() & TILES.keys())
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name in TILES])
 def test_does_every_sm_byte_reach_hbm_without_an_l2(algorithm: str, shape: str) -> None:
     plan = plan_of(algorithm, TILES[algorithm], **SHAPES[shape])
     read, written = by_hand(algorithm, plan.problem)
@@ -90,7 +90,7 @@ def test_does_every_sm_byte_reach_hbm_without_an_l2(algorithm: str, shape: str) 
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("algorithm", ALGORITHMS.keys() & TILES.keys())
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name in TILES])
 def test_are_hbm_bytes_compulsory_with_an_endless_l2(algorithm: str, shape: str) -> None:
     plan = plan_of(algorithm, TILES[algorithm], **SHAPES[shape])
     result = run(plan, "l2.size=inf")

@@ -27,20 +27,43 @@ def naive() -> dict[str, Any]:
     score = 1024 * MIB
     small = 32 * MIB
     scores = _kernel(
-        "scores", 8192, 540_000, 1.374e11, 0.62, 0.62, 0.0,
+        "scores",
+        8192,
+        540_000,
+        1.374e11,
+        0.62,
+        0.62,
+        0.0,
         {"Q": _t(read=small, l2=8 * small), "K": _t(read=small, l2=4 * small), "S": _t(write=score, left=26 * MIB)},
     )
     softmax = _kernel(
-        "softmax", 131072, 935_000, 2.1e9, 0.03, 0.0, 540_000,
+        "softmax",
+        131072,
+        935_000,
+        2.1e9,
+        0.03,
+        0.0,
+        540_000,
         {"S": _t(read=score - 20 * MIB, l2=score), "P": _t(write=score, left=27 * MIB)},
     )
     output = _kernel(
-        "output", 4096, 560_000, 1.374e11, 0.41, 0.66, 1_475_000,
-        {"P": _t(read=score - 22 * MIB, l2=score), "V": _t(read=small, l2=32 * small),
-         "O": _t(write=small, left=8 * MIB)},
+        "output",
+        4096,
+        560_000,
+        1.374e11,
+        0.41,
+        0.66,
+        1_475_000,
+        {
+            "P": _t(read=score - 22 * MIB, l2=score),
+            "V": _t(read=small, l2=32 * small),
+            "O": _t(write=small, left=8 * MIB),
+        },
     )
     return _result(
-        "naive", {"tile_m": 128, "tile_n": 128, "stages": 3}, [scores, softmax, output],
+        "naive",
+        {"tile_m": 128, "tile_n": 128, "stages": 3},
+        [scores, softmax, output],
         {"hbm_bytes": 4.0 * score + 4 * small, "bound": "memory", "formula": "h · (8·N² + 8·N·d) bytes, fp16"},
     )
 
@@ -49,7 +72,13 @@ def flash2() -> dict[str, Any]:
     """One kernel; K and V are read again by every row block, mostly from the L2."""
     small = 32 * MIB
     kernel = _kernel(
-        "flash2_forward", 1024, 702_000, 2.75e11, 0.94, 0.58, 0.0,
+        "flash2_forward",
+        1024,
+        702_000,
+        2.75e11,
+        0.94,
+        0.58,
+        0.0,
         {
             "Q": _t(read=small, l2=small),
             "K": _t(read=1.13 * small, l2=19.6 * small),
@@ -59,7 +88,9 @@ def flash2() -> dict[str, Any]:
         },
     )
     return _result(
-        "flash2", {"tile_q": 128, "tile_kv": 64, "stages": 1, "kv_order": "backward"}, [kernel],
+        "flash2",
+        {"tile_q": 128, "tile_kv": 64, "stages": 1, "kv_order": "backward"},
+        [kernel],
         {"hbm_bytes": 4.0 * small + MIB // 2, "bound": "compute", "formula": "h · (8·N·d + 4·N) bytes, fp16"},
     )
 
