@@ -46,6 +46,8 @@ JITTER_CYCLES = 1.0
 """Spread of the latency of row work, from warp scheduling; fitted: it lets CTAs that start together drift apart."""
 BARRIER_CYCLES = 40.0
 """Cycles to see that an mbarrier's phase is complete (try_wait and its shared-memory access); estimate."""
+LOOKAHEAD_CYCLES = 8.0
+"""How far past `now` a turn goes on: SMs may act out of order by no more than this, and have half as many turns."""
 ISSUE_CYCLES = 4.0
 """Cycles an agent spends on issuing an asynchronous operation."""
 
@@ -202,6 +204,6 @@ def step(s: Any, m: Any, sm: int, now: float) -> float:
     last = first + s.ctas_per_sm * s.agents
     while True:
         row = _next_agent(s, first, last)
-        if s.time[row] > now:
+        if s.time[row] > now + LOOKAHEAD_CYCLES:
             return s.time[row]
         _execute(s, m, sm, row // s.agents, row)
