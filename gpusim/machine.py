@@ -97,7 +97,7 @@ class _Kernel:
         busy = bool(np.any(self._programs.ops[: self._programs.used, oc.CODE] == oc.MATMUL))
         self._gpu = gpu.at_clock(gpu.clock_hz("sustained")) if busy else gpu
         memory.run_at(self._gpu)
-        self._sms = SmArray(gpu.sm.count, self._occupancy, len(self._programs.ranges[first[0][0]]))
+        self._sms = SmArray(gpu.sm.count, self._occupancy, len(self._programs.ranges[first[0][0]]), launch.instruction)
 
     def run(self, start: float) -> KernelResult:
         """Simulate from cycle `start` to the kernel's end."""

@@ -29,6 +29,7 @@ from gpusim.sm.opcodes import (
     RUN_BYTES,
     RUNS,
     SHARE,
+    SHARED_CYCLES,
     SHARED_READ,
     SHARED_WRITE,
     SHARES,
@@ -118,6 +119,33 @@ def _jitter(row: int, pc: int, item: int) -> float:
 
 
 @njit
+def _multiply(s: Any, m: Any, sm: int, row: int, pc: int, t: float) -> None:
+    """A matrix product: operands through the shared-memory pipe, and then or meanwhile the tensor cores."""
+    op = s.ops[pc]
+    fetch = max(t, s.shared_free[sm])
+    fetched = fetch + s.costs[pc, SHARED_CYCLES]
+    s.shared_free[sm] = fetched
+    cycles = s.costs[pc, TENSOR_CYCLES]
+    if s.streamed:
+        start = max(t, s.tensor_free[sm])
+        end = max(start + cycles, fetched)
+    else:
+        start = max(fetched, s.tensor_free[sm])
+        end = start + cycles
+    s.tensor_free[sm] = end
+    done = end + s.costs[pc, LATENCY_CYCLES]
+    s.busy[0] += cycles
+    record_activity(m, TENSOR_BUSY, end - cycles, end)
+    s.totals[0] += op[FLOPS]
+    s.totals[1] += op[SHARED_READ]
+    if op[TOKEN] >= 0:
+        s.tokens[row, op[TOKEN]] = done
+        s.time[row] = t + ISSUE_CYCLES
+    else:
+        s.time[row] = done
+
+
+@njit
 def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     """Execute the agent's next operation and advance its time."""
     t = s.time[row]
@@ -138,6 +166,7 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
             s.tokens[row, op[TOKEN]] = read_tile(
                 m, sm, tensor, address, op[RUNS], op[RUN_BYTES], op[PITCH], op[SHARE], op[SHARES], t
             )
+            s.shared_free[sm] = max(t, s.shared_free[sm]) + s.costs[pc, SHARED_CYCLES]  # the tile's landing
             s.time[row] = t + ISSUE_CYCLES
         else:
             s.time[row] = write_tile(m, sm, tensor, address, op[RUNS], op[RUN_BYTES], op[PITCH], t)
@@ -147,19 +176,7 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
             record_activity(m, MEMORY_WAIT, t, done)
             s.time[row] = done
     elif code == MATMUL:
-        start = max(t, s.tensor_free[sm])
-        cycles = s.costs[pc, TENSOR_CYCLES]
-        done = start + cycles + s.costs[pc, LATENCY_CYCLES]
-        s.tensor_free[sm] = start + cycles
-        s.busy[0] += cycles
-        record_activity(m, TENSOR_BUSY, start, start + cycles)
-        s.totals[0] += op[FLOPS]
-        s.totals[1] += op[SHARED_READ]
-        if op[TOKEN] >= 0:
-            s.tokens[row, op[TOKEN]] = done
-            s.time[row] = t + ISSUE_CYCLES
-        else:
-            s.time[row] = done
+        _multiply(s, m, sm, row, pc, t)
     elif code == VECTOR:
         start = max(t, s.vector_free[sm])
         cycles = s.costs[pc, VECTOR_CYCLES]

@@ -11,10 +11,10 @@ TOKEN: what an asynchronous operation completes, or what WAIT and ARRIVE wait fo
 shared-memory traffic. FLOPS: tensor-core operations executed."""
 INT_COLUMNS = 12
 
-TENSOR_CYCLES, VECTOR_CYCLES, LATENCY_CYCLES = range(3)
-"""Float columns: cycles that the operation occupies the tensor cores or the vector pipes, and latency that it adds
-to its agent without occupying anything."""
-FLOAT_COLUMNS = 3
+TENSOR_CYCLES, VECTOR_CYCLES, LATENCY_CYCLES, SHARED_CYCLES = range(4)
+"""Float columns: cycles that the operation occupies the tensor cores or the vector pipes, latency that it adds to
+its agent without occupying anything, and cycles that its data take through the shared-memory pipe."""
+FLOAT_COLUMNS = 4
 
 TOKENS = 64
 """Asynchronous operations that one agent may have in flight."""

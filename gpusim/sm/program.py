@@ -24,6 +24,9 @@ MATMUL_LATENCY_CYCLES = {"wgmma": 128.0, "mma_sync": 33.0}
 """From the end of a product's issue to its accumulators: mma.sync m16n8k16 takes about 33 cycles, a full wgmma about
 128 (arXiv:2402.13499, tables of Hopper tensor-core latency)."""
 
+Costs = tuple[float, float, float, float]
+NO_COST: Costs = (0.0, 0.0, 0.0, 0.0)
+
 
 class ProgramTable:
     """All operations compiled so far; grows by doubling.
@@ -131,7 +134,7 @@ class _Compiler:
                 self._emit(agent, {oc.CODE: oc.AWAIT, oc.SLOT: self._barrier(barrier)})
         return None
 
-    def _emit(self, agent: int, ints: dict[int, int], floats: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> None:
+    def _emit(self, agent: int, ints: dict[int, int], floats: Costs = NO_COST) -> None:
         row = [0] * oc.INT_COLUMNS
         for column, value in ints.items():
             row[column] = value
@@ -182,8 +185,11 @@ class _Compiler:
         slot = op.tile.matrix.slot
         row = self._access(oc.LOAD, slot, *op.tile.span(self._item.views[slot]))
         row[oc.TOKEN], row[oc.SHARE], row[oc.SHARES] = token.number % oc.TOKENS, op.share, op.multicast
-        self._emit(agent, row)
+        self._emit(agent, row, (0.0, 0.0, 0.0, self._shared_cycles(op.tile.size_bytes)))
         return token
+
+    def _shared_cycles(self, moved_bytes: int) -> float:
+        return moved_bytes / self._gpu.sm.shared_bytes_per_clk
 
     def _matmul(self, agent: int, op: Matmul) -> Any:
         m, n, k = op.shape
@@ -194,7 +200,6 @@ class _Compiler:
         # mma.sync: every warp fetches all of B; wgmma: every 64-row instruction does, straight from shared memory.
         readers = self._launch.warps if self._launch.instruction == "mma_sync" else -(-m // 64)
         operand = readers * n * k * element.element_bytes + (0 if op.a_in_registers else m * k * element.element_bytes)
-        cycles = max(cycles, operand / self._gpu.sm.shared_bytes_per_clk)
         token = self._new_token(agent) if op.asynchronous else None
         row = {
             oc.CODE: oc.MATMUL,
@@ -202,7 +207,8 @@ class _Compiler:
             oc.SHARED_READ: operand // 32,
             oc.FLOPS: flops,
         }
-        self._emit(agent, row, (cycles, 0.0, MATMUL_LATENCY_CYCLES[self._launch.instruction]))
+        latency = MATMUL_LATENCY_CYCLES[self._launch.instruction]
+        self._emit(agent, row, (cycles, 0.0, latency, self._shared_cycles(operand)))
         return token
 
     def _vector(self, agent: int, op: Vector) -> Any:
@@ -212,5 +218,5 @@ class _Compiler:
         if cycles:
             half = op.shared_bytes // 64
             row = {oc.CODE: oc.VECTOR, oc.SHARED_READ: half, oc.SHARED_WRITE: half}
-            self._emit(agent, row, (0.0, cycles, SYNC_CYCLES))
+            self._emit(agent, row, (0.0, cycles, SYNC_CYCLES, 0.0))
         return None if op.results == 1 else (None,) * op.results

@@ -47,7 +47,9 @@ FIELDS: list[tuple[str, Any]] = [
     ("phase_time", types.float64[:, :, ::1]),  # [CTA slot, barrier, phase % PHASES]
     ("barrier_count", _I64),
     ("barrier_open", _I64),
-    ("tensor_free", _F64),  # per SM
+    ("streamed", _INT),  # whether operands stream into the tensor cores (wgmma), or are fetched first (mma.sync)
+    ("shared_free", _F64),  # per SM
+    ("tensor_free", _F64),
     ("vector_free", _F64),
     ("attention", _I64),  # per SM: CTA slots that ended or are hungry since it was last looked after
     ("end_time", _F64),  # per SM: latest completion of anything, for the kernel's end
@@ -86,7 +88,7 @@ def _set_items(s: Any, items: Any) -> None:
 class SmArray:
     """Builds the SMs' state for one kernel and installs CTAs in it."""
 
-    def __init__(self, sm_count: int, ctas_per_sm: int, agents: int) -> None:
+    def __init__(self, sm_count: int, ctas_per_sm: int, agents: int, instruction: str = "wgmma") -> None:
         slots, rows = sm_count * ctas_per_sm, sm_count * ctas_per_sm * agents
         self.ctas_per_sm, self.agents = ctas_per_sm, agents
         self.values: dict[str, Any] = {
@@ -115,6 +117,8 @@ class SmArray:
             "phase_time": np.zeros((slots, oc.BARRIERS, oc.PHASES)),
             "barrier_count": np.zeros(1, np.int64),
             "barrier_open": np.zeros(1, np.int64),
+            "streamed": int(instruction == "wgmma"),
+            "shared_free": np.zeros(sm_count),
             "tensor_free": np.zeros(sm_count),
             "vector_free": np.zeros(sm_count),
             "attention": np.zeros(sm_count, np.int64),
