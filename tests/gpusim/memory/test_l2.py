@@ -66,7 +66,7 @@ def test_does_a_set_do_what_an_ordered_dictionary_does(ways: int, seed: int) -> 
                 held = model.lines[tag].valid if tag in model.lines else set()
                 assert probe(tags, base, ways, tag) == mask_of(held)
             case 3 if tag not in model.lines:
-                depth = int(random.integers(0, ways + 2))  # deeper than the set is last, too
+                depth = int(random.integers(0, ways))
                 word = insert_at(tags, base, ways, depth, tag, mask)
                 victim = model.insert_at(depth, tag, sectors)
                 assert word in {victim_word(victim), int(EMPTY_WORD) if victim is None else -1}

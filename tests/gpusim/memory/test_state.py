@@ -11,14 +11,23 @@ from tests.gpusim.memory.systems import KIB, MIB, system, tensors
 
 
 def test_do_sets_ways_and_partitions_make_up_the_size() -> None:
-    v = system("l2.size=1MiB", "l2.ways=8").values
+    v = system("l2.size=1MiB", "l2.ways=8", "l2.data_share=1").values
     assert v["sets"] * v["ways"] * v["partitions"] * 128 == MIB == v["tags"].size * 128
+
+
+def test_is_the_share_of_the_cache_that_data_cannot_use_not_there() -> None:
+    v = system("l2.size=1MiB", "l2.ways=8", "l2.data_share=0.75").values
+    assert v["sets"] * v["ways"] * v["partitions"] * 128 == 0.75 * MIB == v["tags"].size * 128
+    odd = system("l2.size=1MiB", "l2.ways=8", "l2.data_share=0.9333").values
+    assert odd["sets"] == 477  # of 512, 477.8 are left: whole sets only
 
 
 def test_is_a_cache_smaller_than_one_set_no_cache() -> None:
     assert system("l2.size=0").values["cached"] == 0
-    assert system("l2.size=2KiB", "l2.ways=16").values["cached"] == 0
-    assert system("l2.size=4KiB", "l2.ways=16").values["cached"] == 1
+    one_each = ("l2.size=4KiB", "l2.ways=16")
+    assert system("l2.size=2KiB", "l2.ways=16", "l2.data_share=1").values["cached"] == 0
+    assert system(*one_each, "l2.data_share=1").values["cached"] == 1
+    assert system(*one_each, "l2.data_share=0.99").values["cached"] == 0
 
 
 def test_does_an_infinite_cache_hold_all_tensors_in_each_partition() -> None:
@@ -34,7 +43,23 @@ def test_are_other_line_sizes_refused() -> None:
 
 def test_is_a_cache_too_small_for_the_tags_of_its_tensors_refused() -> None:
     with pytest.raises(UserError, match="too small"):
-        system("l2.size=4KiB", sizes=(4 << 30,))
+        system("l2.size=4KiB", "l2.data_share=1", sizes=(4 << 30,))
+
+
+@pytest.mark.parametrize(
+    ("policy", "depths"),
+    (
+        ("none", {1: -1, 2: -1, 16: -1}),
+        ("allocate", {1: 0, 2: 0, 16: 0}),
+        ("middle", {1: 0, 2: 1, 16: 10}),
+        ("evict_first", {1: 0, 2: 1, 16: 15}),
+    ),
+)
+def test_is_a_home_allocation_a_place_in_the_order_of_recency(policy: str, depths: dict[int, int]) -> None:
+    for ways, depth in depths.items():
+        keys = (f"l2.home_allocation={policy}", f"l2.ways={ways}")
+        assert system("l2.size=1MiB", *keys).values["home_depth"] == depth
+        assert system("l2.size=inf", *keys).values["home_depth"] == 0  # without end nothing is left out
 
 
 def test_are_dirty_bytes_attributed_to_the_tensor_written() -> None:

@@ -55,10 +55,14 @@ def run(gpu: GpuSpec, plan: Plan) -> KernelResult:
 
 
 class Loads:
-    """What loads of a lone SM take: the same accesses made by hand on a memory system of its own."""
+    """What loads of a lone SM take: the same accesses made by hand on a memory system of its own.
+
+    The SM runs at the clock that it keeps under tensor-core load, as it does in every kernel with a product.
+    """
 
     def __init__(self, gpu: GpuSpec, plan: Plan) -> None:
         self._memory = MemorySystem(gpu, plan.tensors)
+        self._memory.run_at(gpu.at_clock(gpu.clock_hz("sustained")))
         self._base = plan.tensors[0].base
 
     def done(self, row: int, rows: int, now: float) -> float:

@@ -1,0 +1,66 @@
+"""When each CTA of a launch starts, and on which SM (%globaltimer ticks every 32 ns on Hopper).
+
+python -m kernels_cupy.microbench.cta_starts -o cta_starts.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernels_cupy.provenance import provenance
+
+SOURCE = Path(__file__).with_suffix(".cu")
+LAUNCHES = {
+    "one_small_cta_per_sm": (1, 128, 0),
+    "one_full_cta_per_sm": (1, 384, 230_000),
+    "two_ctas_per_sm": (2, 128, 65_536),
+}
+"""Name → (CTAs per SM, threads per CTA, dynamic shared bytes per CTA)."""
+
+
+def measure(ctas_per_sm: int, threads: int, shared_bytes: int, repeats: int = 5) -> list[dict[str, Any]]:
+    """Start of each CTA after the first in ns, and its SM, for `repeats` launches (the first is discarded)."""
+    import cupy
+
+    kernel = cupy.RawModule(code=SOURCE.read_text()).get_function("cta_start")
+    kernel.max_dynamic_shared_size_bytes = max(shared_bytes, 1)
+    ctas = ctas_per_sm * cupy.cuda.runtime.getDeviceProperties(0)["multiProcessorCount"]
+    launches = []
+    for _ in range(repeats + 1):
+        start, sm = cupy.zeros(ctas, cupy.uint64), cupy.zeros(ctas, cupy.uint32)
+        kernel((ctas,), (threads,), (start, sm, np.int32(20_000)), shared_mem=shared_bytes)
+        ns = start.get()
+        launches.append({"start_ns": (ns - ns.min()).tolist(), "sm": sm.get().tolist()})
+    return launches[1:]
+
+
+def tpc_lag_ns(launch: dict[str, Any]) -> float:
+    """Mean lag of the second SM of a TPC behind the first, over TPCs whose SMs both have a first CTA."""
+    first: dict[int, int] = {}
+    for sm, ns in zip(launch["sm"], launch["start_ns"], strict=True):
+        first.setdefault(sm, ns)
+    return float(np.mean([first[sm + 1] - ns for sm, ns in first.items() if sm % 2 == 0 and sm + 1 in first]))
+
+
+def main() -> None:
+    """Measure all launches and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", "--output", default="cta_starts.json")
+    output = parser.parse_args().output
+    result: dict[str, Any] = dict(provenance(SOURCE))
+    for name, launch in LAUNCHES.items():
+        runs = measure(*launch)
+        last = [max(run["start_ns"]) for run in runs]
+        lag = float(np.mean([tpc_lag_ns(run) for run in runs]))
+        result[name] = {"last_start_ns": last, "tpc_lag_ns": lag, "last_run": runs[-1]}
+        print(f"{name}: last CTA after {last} ns, second SM of a TPC {lag:.1f} ns after the first")
+    Path(output).write_text(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main()
