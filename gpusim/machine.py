@@ -31,7 +31,7 @@ L2_STARTS = ("cold", "warm", "flush")
 """cold: the L2 starts empty. warm: the same launches ran once before. flush: it is emptied before every kernel."""
 
 Progress = Callable[[float], None]
-"""Called now and then with the share of CTAs that have ended, 0 to 1."""
+"""Called now and then with the share of the work that has been handed out, 0 to 1; every kernel counts the same."""
 
 
 def simulate(
@@ -57,14 +57,13 @@ def simulate(
     started = time.perf_counter()
     memory = MemorySystem(gpu, plan.tensors)
     rounds = 2 if l2 == "warm" else 1
-    total = rounds * sum(launch.ctas for launch in plan.launches)
-    done = 0
+    done = 0.0
 
-    def ended(count: int) -> None:
+    def advance(launch: KernelLaunch) -> None:
         nonlocal done
-        done += count
+        done += 1 / (rounds * len(plan.launches) * launch.work_count)
         if progress:
-            progress(done / total)
+            progress(min(done, 1.0))
 
     kernels: list[KernelResult] = []
     for number in range(rounds):
@@ -73,7 +72,7 @@ def simulate(
         for launch in plan.launches:
             if l2 == "flush":
                 memory.flush()
-            kernel = _Kernel(gpu, memory, launch, ended)
+            kernel = _Kernel(gpu, memory, launch, advance)
             kernels.append(kernel.run(now))
             now += kernels[-1].cycles
             if check and number == rounds - 1:
@@ -84,8 +83,10 @@ def simulate(
 class _Kernel:
     """One kernel launch on the machine."""
 
-    def __init__(self, gpu: GpuSpec, memory: MemorySystem, launch: KernelLaunch, ended: Callable[[int], None]) -> None:
-        self._gpu, self._memory, self._launch, self._ended = gpu, memory, launch, ended
+    def __init__(
+        self, gpu: GpuSpec, memory: MemorySystem, launch: KernelLaunch, advance: Callable[[KernelLaunch], None]
+    ) -> None:
+        self._gpu, self._memory, self._launch, self._advance = gpu, memory, launch, advance
         self._programs = ProgramTable(gpu)
         self._tensor_rows: list[list[int]] = []
         self._left = [dict.fromkeys(range(rank, launch.work_count, launch.cluster)) for rank in range(launch.cluster)]
@@ -111,6 +112,8 @@ class _Kernel:
         sms = self._sms.values
         if stuck := int(np.count_nonzero(sms["live_agents"])):
             raise Deadlock(f"kernel {self._launch.name}: {stuck} CTAs wait at barriers that nobody completes")
+        if left := sum(len(indices) for indices in self._left):
+            raise RuntimeError(f"kernel {self._launch.name} ended with {left} work indices not taken")
         end = max(begin, float(sms["end_time"].max()))
         return self._result(start, end - start)
 
@@ -164,6 +167,7 @@ class _Kernel:
             own = lowest + (cta - lowest) % launch.ctas
             index = own if own in left else lowest
             del left[index]
+            self._advance(launch)
             items = self._items(index)
             if items:
                 return items
@@ -188,7 +192,6 @@ class _Kernel:
         self._started += 1
         items = self._take(cta)
         if not items:
-            self._ended(1)
             return False
         self._sms.use_programs(self._programs, self._tensor_rows)
         self._cta_in[slot] = cta
@@ -224,7 +227,6 @@ class _Kernel:
                     self._sms.close(slot, now)
             if slot in self._cta_in and values["live_agents"][slot] == 0:
                 del self._cta_in[slot]
-                self._ended(1)
                 while self._started < self._launch.ctas and slot not in self._cta_in:
                     self._start_cta(slot, now + self._gpu.sm.cta_launch_interval_cycles)
 

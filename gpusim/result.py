@@ -18,7 +18,11 @@ SECTOR_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes at every level, named as in the JSON contract."""
+    """Bytes at every level, named as in the JSON contract.
+
+    A tensor's shared-memory bytes are its tiles landing, and operands fetched from them; what warps exchange during row
+    work belongs to no tensor and is in a kernel's figures alone.
+    """
 
     dram_read_bytes: int
     dram_write_bytes: int
@@ -27,6 +31,8 @@ class Traffic:
     fabric_bytes: int
     sm_read_bytes: int
     sm_write_bytes: int
+    shared_read_bytes: int
+    shared_write_bytes: int
     dirty_bytes_left: int
 
     @classmethod
@@ -41,6 +47,8 @@ class Traffic:
             fabric_bytes=int(sectors[C.FABRIC_READ] + sectors[C.FABRIC_WRITE]),
             sm_read_bytes=int(sectors[C.SM_READ]),
             sm_write_bytes=int(sectors[C.SM_WRITE]),
+            shared_read_bytes=int(sectors[C.SHARED_READ]),
+            shared_write_bytes=int(sectors[C.SHARED_WRITE]),
             dirty_bytes_left=dirty_bytes,
         )
 

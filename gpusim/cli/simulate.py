@@ -117,8 +117,7 @@ def _simulate(args: argparse.Namespace, gpu: GpuSpec, plans: Sequence[Plan]) -> 
     results: list[dict[str, Any]] = []
     try:
         for plan in plans:
-            total = (2 if args.l2 == "warm" else 1) * sum(launch.ctas for launch in plan.launches)
-            with Progress(plan.algorithm, total, "CTAs", args.quiet) as progress:
+            with Progress(plan.algorithm, 100, "%", args.quiet) as progress:
                 results.append(simulate(plan, gpu, args.l2, args.check, progress).to_dict())
     except KeyboardInterrupt:
         return results

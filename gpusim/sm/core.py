@@ -11,12 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.counters import C
 from gpusim.jit import njit
 from gpusim.memory.access import read_tile, write_tile
 from gpusim.memory.timeline import record_activity
 from gpusim.sm.opcodes import (
+    A_SECTORS,
+    A_SLOT,
     ARRIVE,
     AWAIT,
+    B_SECTORS,
+    B_SLOT,
     CODE,
     FLOPS,
     LATENCY_CYCLES,
@@ -42,6 +47,7 @@ from gpusim.sm.opcodes import (
     WAIT,
 )
 
+SHARED_READ_COUNTER = int(C.SHARED_READ)
 TENSOR_BUSY, VECTOR_BUSY, MEMORY_WAIT = range(3)
 JITTER_CYCLES = 1.0
 """Spread of the latency of row work, from warp scheduling; fitted: it lets CTAs that start together drift apart."""
@@ -119,7 +125,7 @@ def _jitter(row: int, pc: int, item: int) -> float:
 
 
 @njit
-def _multiply(s: Any, m: Any, sm: int, row: int, pc: int, t: float) -> None:
+def _multiply(s: Any, m: Any, sm: int, program: int, row: int, pc: int, t: float) -> None:
     """A matrix product: operands through the shared-memory pipe, and then or meanwhile the tensor cores."""
     op = s.ops[pc]
     fetch = max(t, s.shared_free[sm])
@@ -138,6 +144,8 @@ def _multiply(s: Any, m: Any, sm: int, row: int, pc: int, t: float) -> None:
     record_activity(m, TENSOR_BUSY, end - cycles, end)
     s.totals[0] += op[FLOPS]
     s.totals[1] += op[SHARED_READ]
+    m.counters[s.tensors[program, op[A_SLOT]], SHARED_READ_COUNTER] += op[A_SECTORS]
+    m.counters[s.tensors[program, op[B_SLOT]], SHARED_READ_COUNTER] += op[B_SECTORS]
     if op[TOKEN] >= 0:
         s.tokens[row, op[TOKEN]] = done
         s.time[row] = t + ISSUE_CYCLES
@@ -176,7 +184,7 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
             record_activity(m, MEMORY_WAIT, t, done)
             s.time[row] = done
     elif code == MATMUL:
-        _multiply(s, m, sm, row, pc, t)
+        _multiply(s, m, sm, program, row, pc, t)
     elif code == VECTOR:
         start = max(t, s.vector_free[sm])
         cycles = s.costs[pc, VECTOR_CYCLES]

@@ -6,10 +6,12 @@ LOAD, WAIT, MATMUL, VECTOR, STORE, ARRIVE, AWAIT, END = range(8)
 """Operation codes (column CODE)."""
 
 CODE, SLOT, OFFSET, RUNS, RUN_BYTES, PITCH, TOKEN, SHARE, SHARES, SHARED_READ, SHARED_WRITE, FLOPS = range(12)
+A_SLOT, A_SECTORS, B_SLOT, B_SECTORS = range(12, 16)
 """Integer columns. SLOT: view slot (LOAD, STORE) or barrier (ARRIVE, AWAIT). OFFSET: bytes from the view's address.
 TOKEN: what an asynchronous operation completes, or what WAIT and ARRIVE wait for (-1: nothing). SHARED_*: sectors of
-shared-memory traffic. FLOPS: tensor-core operations executed."""
-INT_COLUMNS = 12
+shared-memory traffic. FLOPS: tensor-core operations executed. A_*, B_*: of SHARED_READ, what a product fetches of
+tiles that were loaded from a view, by view slot."""
+INT_COLUMNS = 16
 
 TENSOR_CYCLES, VECTOR_CYCLES, LATENCY_CYCLES, SHARED_CYCLES = range(4)
 """Float columns: cycles that the operation occupies the tensor cores or the vector pipes, latency that it adds to

@@ -89,13 +89,14 @@ class ProgramTable:
 
 
 class _Token:
-    """Stand-in for an asynchronous value: which agent's token it is."""
+    """Stand-in for an asynchronous value: which agent's token, and the view slot a tile came from (-1: none)."""
 
-    __slots__ = ("agent", "number")
+    __slots__ = ("agent", "number", "slot")
 
-    def __init__(self, agent: int, number: int) -> None:
+    def __init__(self, agent: int, number: int, slot: int = -1) -> None:
         self.agent = agent
         self.number = number
+        self.slot = slot
 
 
 class _Compiler:
@@ -149,8 +150,8 @@ class _Compiler:
             )
         return index
 
-    def _new_token(self, agent: int) -> _Token:
-        token = _Token(agent, self._issued[agent])
+    def _new_token(self, agent: int, slot: int = -1) -> _Token:
+        token = _Token(agent, self._issued[agent], slot)
         self._issued[agent] += 1
         return token
 
@@ -181,8 +182,8 @@ class _Compiler:
     def _load(self, agent: int, op: Load) -> Any:
         if not op.tile.size_bytes:
             return None
-        token = self._new_token(agent)
         slot = op.tile.matrix.slot
+        token = self._new_token(agent, slot)
         row = self._access(oc.LOAD, slot, *op.tile.span(self._item.views[slot]))
         row[oc.TOKEN], row[oc.SHARE], row[oc.SHARES] = token.number % oc.TOKENS, op.share, op.multicast
         self._emit(agent, row, (0.0, 0.0, 0.0, self._shared_cycles(op.tile.size_bytes)))
@@ -199,16 +200,23 @@ class _Compiler:
         cycles = flops / (peak * self._efficiency) if peak else flops / (2 * self._gpu.sm.fp32_lanes)
         # mma.sync: every warp fetches all of B; wgmma: every 64-row instruction does, straight from shared memory.
         readers = self._launch.warps if self._launch.instruction == "mma_sync" else -(-m // 64)
-        operand = readers * n * k * element.element_bytes + (0 if op.a_in_registers else m * k * element.element_bytes)
+        b_bytes = readers * n * k * element.element_bytes
+        a_bytes = 0 if op.a_in_registers else m * k * element.element_bytes
         token = self._new_token(agent) if op.asynchronous else None
         row = {
             oc.CODE: oc.MATMUL,
             oc.TOKEN: token.number % oc.TOKENS if token else -1,
-            oc.SHARED_READ: operand // 32,
+            oc.SHARED_READ: (a_bytes + b_bytes) // 32,
             oc.FLOPS: flops,
         }
+        for operand, slot, sectors, moved in (
+            (op.a, oc.A_SLOT, oc.A_SECTORS, a_bytes),
+            (op.b, oc.B_SLOT, oc.B_SECTORS, b_bytes),
+        ):
+            if isinstance(operand, _Token) and operand.slot >= 0:
+                row[slot], row[sectors] = operand.slot, moved // 32
         latency = MATMUL_LATENCY_CYCLES[self._launch.instruction]
-        self._emit(agent, row, (cycles, 0.0, latency, self._shared_cycles(operand)))
+        self._emit(agent, row, (cycles, 0.0, latency, self._shared_cycles(a_bytes + b_bytes)))
         return token
 
     def _vector(self, agent: int, op: Vector) -> Any:
@@ -219,4 +227,6 @@ class _Compiler:
             half = op.shared_bytes // 64
             row = {oc.CODE: oc.VECTOR, oc.SHARED_READ: half, oc.SHARED_WRITE: half}
             self._emit(agent, row, (0.0, cycles, SYNC_CYCLES, 0.0))
-        return None if op.results == 1 else (None,) * op.results
+        if op.results == 1:
+            return op.inputs[0] if not cycles else None  # free work is a view of its input
+        return (None,) * op.results

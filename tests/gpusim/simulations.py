@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import pytest
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from gpusim.counters import C
 from gpusim.machine import simulate
@@ -47,6 +52,14 @@ def sectors(tile: Tile, view: View) -> int:
     offset, runs, run_bytes = tile.span(view)
     starts = [view.address + offset + r * view.pitch_bytes for r in range(runs if tile.size_bytes else 0)]
     return sum((start + run_bytes - 1) // 32 - start // 32 + 1 for start in starts)
+
+
+def whole_sums(rows: Mapping[str, NDArray[np.float64]]) -> dict[str, int]:
+    """Bytes of each tensor over all bins. Bins hold fractions of what was spread over them; their sum is whole again."""
+    sums = {name: math.fsum(row) for name, row in rows.items()}
+    for name, total in sums.items():
+        assert total == pytest.approx(round(total), rel=1e-12), name
+    return {name: round(total) for name, total in sums.items()}
 
 
 def counts(result: Result, counter: C) -> Counter[str]:

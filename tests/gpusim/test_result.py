@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpusim.counters import C
 from gpusim.machine import L2_STARTS
 from gpusim.result import Result
-from tests.gpusim.simulations import counts, plan_of, random_plans, run
+from tests.gpusim.simulations import counts, plan_of, random_plans, run, whole_sums
 from traces.algorithms import ALGORITHMS
 from traces.launch import Plan
 
@@ -103,8 +103,30 @@ def test_are_rates_what_their_names_say(result: Result) -> None:
     moved = total.dram_read_bytes + total.dram_write_bytes
     seconds = total.time_us * 1e-6
     assert total.dram_utilisation == pytest.approx(moved / seconds / gpu.hbm.bandwidth_bytes_per_s)
-    assert total.tensor_utilisation == pytest.approx(total.flops / seconds / gpu.peak_flops("fp16"))
-    assert total.time_us == pytest.approx(total.cycles / gpu.sm.clock_hz * 1e6)
+    peak_per_cycle = gpu.sm.count * gpu.tensor_flops_per_clk("fp16")
+    assert total.tensor_utilisation == pytest.approx(total.flops / total.cycles / peak_per_cycle)
+    assert total.time_us == pytest.approx(sum(k.time_us for k in result.kernels))
+    assert total.clock_hz == pytest.approx(total.cycles / seconds)
+    for kernel in result.kernels:
+        seconds = kernel.time_us * 1e-6
+        moved = kernel.dram_read_bytes + kernel.dram_write_bytes
+        assert kernel.dram_utilisation == pytest.approx(moved / seconds / gpu.hbm.bandwidth_bytes_per_s)
+        peak = gpu.peak_flops("fp16", "sustained" if kernel.flops else "boost")
+        assert kernel.tensor_utilisation == pytest.approx(kernel.flops / seconds / peak)
+
+
+def test_do_kernels_with_products_run_at_the_clock_that_tensor_load_leaves(
+    result: Result, document: dict[str, Any]
+) -> None:
+    gpu = result.gpu
+    assert gpu.sm.sustained_clock_hz < gpu.sm.clock_hz
+    for kernel, shown in zip(result.kernels, document["kernels"], strict=True):
+        clock = gpu.sm.sustained_clock_hz if kernel.flops else gpu.sm.clock_hz
+        assert kernel.clock_hz == clock
+        assert shown["time_us"] == pytest.approx(1e6 * shown["cycles"] / clock)
+        assert kernel.dram_peak_bytes_per_cycle == pytest.approx(gpu.hbm.bandwidth_bytes_per_s / clock)
+    total = document["total"]
+    assert document["machine"]["clock_hz"] == pytest.approx(1e6 * total["cycles"] / total["time_us"])
 
 
 def test_is_a_kernel_without_l2_traffic_a_hit_rate_of_zero() -> None:
@@ -125,7 +147,7 @@ def test_does_the_timeline_hold_exactly_what_is_counted(plan: Plan, size: str, l
     result = run(plan, f"l2.size={size}", l2=l2)
     timeline = result.timeline
     for level, counters in LEVELS.items():
-        found = {name: int(row.sum()) for name, row in timeline.bytes[level].items()}
+        found = whole_sums(timeline.bytes[level])
         counted = counts(result, counters[0])
         for counter in counters[1:]:
             counted += counts(result, counter)

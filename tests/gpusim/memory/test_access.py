@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gpusim.counters import C
+from gpusim.counters import LEVELS, C
 from gpusim.memory.access import read_tile, sectors_of, write_tile
 from gpusim.memory.state import MemorySystem
 from tests.gpusim.memory.oracle import Cache, expected_lines, held_lines
@@ -196,6 +196,69 @@ def test_are_readers_far_apart_in_time_not_merged() -> None:
     for sm in (0, 1):
         read_tile(memory.state, sm, 0, memory.tensors[0].base, 1, 4096, 4096, 0, 1, sm * 1e6)
     assert memory.values["counters"][0, C.L2_READ] == 2 * 128
+
+
+def test_are_requests_merged_while_the_l2_works_on_the_first_and_for_the_window_after() -> None:
+    """A hit is worked on for no longer than its latency, so only the window counts; a miss is for what it takes on top."""
+    memory = system("l2.size=1MiB", "noc.coalescer=merge", "noc.merge_width=4")
+    v, address = memory.values, memory.tensors[0].base
+
+    def read(sm: int, now: float) -> int:
+        before = int(v["counters"][0, C.L2_READ])
+        read_tile(memory.state, sm, 0, address, 1, 32, 32, 0, 1, now)
+        return int(v["counters"][0, C.L2_READ]) - before
+
+    for opened, missed in ((1e5, True), (2e5, False)):
+        assert read(0, opened) == 1
+        ready = float(v["merge_ready"].max())
+        closes = ready - v["l2_latency"] + v["merge_window"]
+        assert (closes > opened + v["merge_window"] + v["dram_latency"] - 1) == missed
+        assert missed or closes == opened + v["merge_window"]
+        assert read(1, closes) == 0 and float(v["merge_ready"].max()) == ready
+        assert read(2, np.nextafter(closes, np.inf)) == 1  # late: it opens a request of its own
+
+
+@pytest.mark.parametrize("waiting", (0.0, 49_000.0))
+def test_is_a_write_back_recorded_when_dram_has_room_for_it(waiting: float) -> None:
+    memory = system("l2.size=1MiB", "l2.dirty_cap=0")
+    v, now = memory.values, 1000.0
+    v["bus_free"][:] = now + waiting
+    write_tile(memory.state, 0, 0, memory.tensors[0].base, 1, 128, 128, now)
+    row = v["timeline"][LEVELS.index("dram_write"), 0]
+    assert np.flatnonzero(row).tolist() == [int((now + waiting) / v["bin_cycles"][0])] and row.sum() == 128
+
+
+@pytest.mark.parametrize(
+    ("allocation", "depth"), (("none", None), ("allocate", 0), ("middle", 10), ("evict_first", 15))
+)
+def test_does_a_far_read_take_its_place_in_the_order_of_the_home_set(allocation: str, depth: int | None) -> None:
+    """One set of 16 lines per partition, that of the home full of lines that its own SMs read one after the other."""
+    memory = system("l2.size=4KiB", "l2.data_share=1", f"l2.home_allocation={allocation}")
+    model = Cache(memory)
+    far = memory.gpu.sm.partition_of_sm.index(0)
+    near = memory.gpu.sm.partition_of_sm.index(1)
+    at_home = [line for line in range(memory.tensors[0].base // 128, memory.tensors[0].end // 128) if model.home(line)]
+    own, visitor, later = at_home[:16], at_home[16], at_home[17:33]
+
+    def read(sm: int, line: int) -> None:
+        read_tile(memory.state, sm, 0, 128 * line, 1, 32, 32, 0, 1, 0.0)
+
+    def held() -> list[int]:
+        """Lines of the home's set, most recent first."""
+        return [tag for tag, _, _ in held_lines(memory)[1, 0]][::-1]
+
+    for line in own:
+        read(near, line)
+    order = own[::-1]
+    assert held() == order
+    read(far, visitor)
+    if depth is not None:
+        order = [*order[:depth], visitor, *order[depth:-1]]
+    assert held() == order
+    stays = 0 if depth is None else 15 - depth
+    for number, line in enumerate(later):  # reads at home push it out one place each
+        read(near, line)
+        assert (visitor in held()) == (number < stays)
 
 
 def test_does_a_far_read_beside_a_dirty_sector_leave_one_copy_of_the_line_at_home() -> None:

@@ -6,17 +6,21 @@ jitter of a few more, after the pipes are; an agent that awaits a barrier goes o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpusim.errors import UserError
+from gpusim.machine import _Kernel, simulate
+from gpusim.memory.state import MemorySystem
 from gpusim.sm.core import BARRIER_CYCLES, ISSUE_CYCLES, JITTER_CYCLES
 from gpusim.sm.program import MATMUL_LATENCY_CYCLES, SYNC_CYCLES
+from gpusim.spec import GpuSpec
 from tests.gpusim.sm.toys import ROW_BYTES, Loads, one_sm, run, toy
 from traces.execute import Deadlock
-from traces.launch import WorkItem
+from traces.launch import Plan, WorkItem
 from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Store, Vector, Wait
 from traces.tensor import Matrix
 
@@ -181,6 +185,73 @@ def test_does_an_arrival_behind_a_load_complete_with_the_load() -> None:
     assert run(gpu, plan).cycles == pytest.approx(Loads(gpu, plan).done(0, 128, 0.0) + BARRIER_CYCLES + PRODUCT)
 
 
+def waited(gpu: GpuSpec, plan: Plan) -> float:
+    """Cycles that agents spent waiting for memory, over the whole timeline."""
+    return float(simulate(plan, gpu, check=True).timeline.activity["memory_wait"].sum())
+
+
+def test_is_waiting_for_a_load_waiting_for_memory() -> None:
+    def program(a: Matrix) -> Program:
+        tile = yield Load(a.tile(0, 128))
+        yield matmul()
+        yield Wait(tile)
+        yield Wait(tile)  # it is there
+
+    gpu, plan = one_sm(), toy(lambda a: [program(a)])
+    loaded = Loads(gpu, plan).done(0, 128, 0.0)
+    assert waited(gpu, plan) == pytest.approx(loaded - ISSUE_CYCLES - PRODUCT)
+
+
+@pytest.mark.parametrize("products", (0, 1, 3))
+@pytest.mark.parametrize("consumer_first", (True, False))
+def test_is_waiting_at_a_barrier_for_loads_waiting_for_memory(products: int, consumer_first: bool) -> None:
+    """From when the agent blocks, which may be before the load is issued, until the load is complete."""
+    full = Barrier("full", count=2)
+
+    def producer(a: Matrix) -> Program:
+        tiles = []
+        for row in (0, 128):
+            tiles.append((yield Load(a.tile(row, 128))))
+        for tile in tiles:
+            yield Arrive(full, after=tile)
+
+    def consumer() -> Program:
+        for _ in range(products):
+            yield matmul()
+        yield Await(full)
+        yield matmul()
+
+    def agents(a: Matrix) -> list[Program]:
+        return [consumer(), producer(a)] if consumer_first else [producer(a), consumer()]
+
+    gpu, plan = one_sm(), toy(agents)
+    loads = Loads(gpu, plan)
+    loads.done(0, 128, 0.0)
+    loaded = loads.done(128, 128, ISSUE_CYCLES)
+    assert PRODUCT < loaded < 3 * PRODUCT
+    assert waited(gpu, plan) == pytest.approx(max(0.0, loaded - products * PRODUCT))
+    started = max(loaded, products * PRODUCT) + BARRIER_CYCLES
+    assert run(gpu, plan).cycles == pytest.approx(started + PRODUCT)
+
+
+def test_is_waiting_at_a_barrier_for_an_agents_work_not_waiting_for_memory() -> None:
+    ready = Barrier("ready")
+
+    def producer(a: Matrix) -> Program:
+        tile = yield Load(a.tile(0, 1))
+        yield vector(9000)  # the load ends under it
+        yield Wait(tile)
+        yield Arrive(ready)
+
+    def consumer() -> Program:
+        yield Await(ready)
+        yield matmul()
+
+    gpu, plan = one_sm(), toy(lambda a: [producer(a), consumer()])
+    assert waited(gpu, plan) == 0
+    assert run(gpu, plan).cycles > 9000 + PRODUCT
+
+
 @pytest.mark.parametrize("order", ((0, 1, 2), (2, 1, 0), (1, 2, 0)))
 def test_does_a_barrier_of_two_wait_for_the_later(order: tuple[int, ...]) -> None:
     both = Barrier("both", count=2)
@@ -281,6 +352,56 @@ def test_does_a_persistent_cta_fetch_work_until_there_is_none() -> None:
     assert shared.flops == kernel.flops and shared.cycles < kernel.cycles
 
 
+def order_of_work(plan: Plan, *askers: int) -> list[int | None]:
+    """Work indices that CTAs get when they ask in this order; None when there is nothing left."""
+    indices: list[int] = []
+    base = plan.launches[0]
+
+    def work(index: int) -> Sequence[WorkItem]:
+        indices.append(index)
+        return base.work(index)
+
+    kernel = _Kernel(one_sm(), MemorySystem(one_sm(), plan.tensors), replace(base, work=work), lambda _: None)
+    return [indices[-1] if kernel._take(cta) else None for cta in askers]
+
+
+def test_does_a_persistent_cta_keep_its_stride_while_it_keeps_up() -> None:
+    def program(a: Matrix) -> Program:
+        yield matmul()
+
+    plan = toy(lambda a: [program(a)], ctas=3, queue=8)
+    assert order_of_work(plan, 0, 1, 2, 0, 1, 2, 0, 1, 2) == [0, 1, 2, 3, 4, 5, 6, 7, None]
+    assert order_of_work(plan, 0, 1, 2, 2, 1, 0, 1, 0, 0) == [0, 1, 2, 5, 4, 3, 7, 6, None]  # whoever asks first
+    assert order_of_work(plan, 0, 1, 2, 1, 1, 1, 1, 1) == [0, 1, 2, 4, 3, 7, 5, 6]  # alone: leaves nothing behind
+    clustered = replace(plan, launches=(replace(plan.launches[0], ctas=4, cluster=2),))
+    assert order_of_work(clustered, 0, 1, 2, 3, 3, 1, 1, 0, 2) == [0, 1, 2, 3, 7, 5, None, 4, 6]
+
+
+def test_does_a_persistent_kernel_do_every_work_index_once() -> None:
+    def program(a: Matrix) -> Program:
+        yield vector(1 + a.rows % 7 * 40)  # uneven work
+        tile = yield Load(a.tile(0, a.rows))
+        yield Wait(tile)
+
+    queue = 29
+    rows = tuple(range(1, queue + 1))
+    kernel = run(one_sm("l2.size=inf"), toy(lambda a: [program(a)], ctas=4, queue=queue, rows=rows))
+    assert kernel.sm_read_bytes == sum(rows) * ROW_BYTES
+    seen = {128 * n + r for n in range(queue) for r in range(rows[n])}
+    assert kernel.dram_read_bytes == len(seen) * ROW_BYTES
+
+
+def test_do_odd_sms_start_their_first_cta_later() -> None:
+    def program(a: Matrix) -> Program:
+        yield matmul()
+
+    pair = ("sm.count=2", "sm.tpc_stagger=500")
+    alone, both, next_ones = (toy(lambda a: [program(a)], ctas=n, per_sm=1) for n in (1, 2, 4))
+    assert run(one_sm(*pair), alone).cycles == pytest.approx(PRODUCT)
+    assert run(one_sm(*pair), both).cycles == pytest.approx(500 + PRODUCT)
+    assert run(one_sm(*pair), next_ones).cycles == pytest.approx(500 + 2 * PRODUCT)  # only the first waits
+
+
 def test_does_a_kernel_pay_its_overhead_once() -> None:
     def program(a: Matrix) -> Program:
         yield matmul()
@@ -297,6 +418,45 @@ def test_are_agents_that_wait_for_each_other_refused() -> None:
 
     with pytest.raises(Deadlock):
         run(one_sm(), toy(lambda a: [agent(first, second), agent(second, first)]))
+
+
+@pytest.mark.parametrize("stuck", (1, 2, 3))
+def test_are_ctas_that_wait_in_vain_reported_with_their_number(stuck: int) -> None:
+    """The first work item finds the barrier open, as it does when compiled alone; the second of a CTA never does."""
+    gate = Barrier("gate", open_phases=1)
+
+    def program(a: Matrix) -> Program:
+        yield Await(gate)
+        yield matmul()
+
+    plan = toy(lambda a: [program(a)], ctas=3)
+    counts = [2] * stuck + [1] * (3 - stuck)
+
+    def work(index: int) -> list[WorkItem]:
+        return [WorkItem((plan.tensors[0].view(0, 0).window(0, 64),), ())] * counts[index]
+
+    launch = replace(plan.launches[0], work=work)
+    with pytest.raises(Deadlock, match=rf"kernel toy: {stuck} CTAs wait at barriers that nobody completes"):
+        run(one_sm(), replace(plan, launches=(launch,)))
+
+
+@pytest.mark.parametrize("stuck_agent", (0, 1))
+def test_is_a_persistent_cta_that_waits_in_vain_reported(stuck_agent: int) -> None:
+    """One of its agents goes on to ask for work until there is none, and ends; the CTA does not."""
+    gate = Barrier("gate", open_phases=2)
+
+    def waits() -> Program:
+        yield Await(gate)
+        yield matmul()
+
+    def works() -> Program:
+        yield vector(10)
+
+    def agents(a: Matrix) -> list[Program]:
+        return [waits(), works()] if stuck_agent == 0 else [works(), waits()]
+
+    with pytest.raises(Deadlock, match="kernel toy: 1 CTAs"):
+        run(one_sm(), toy(agents, queue=3))
 
 
 def test_is_waiting_for_another_agents_load_refused() -> None:
