@@ -126,18 +126,20 @@ def _read_line(
 ) -> float:
     """Read sectors `mask` of one line, sent at `issue`; returns when they leave the L2 for the SM.
 
-    A merge group's coalescer keeps a request open while the L2 works on it: for the window after a hit, and for as long
+    The window differs from line to line, as slices are more or less busy: 0.57 to 1.43 of its mean (measured: pairs of
+    SMs merge all requests 25 cycles apart, 80 % at 50, none at 100). A merge group's coalescer keeps a request open while the L2 works on it: for the window after a hit, and for as long
     as the miss and the queues before it take on top.
     """
     sectors = POPCOUNT[mask]
     partition = m.partition_of_sm[sm]
+    window = m.merge_window * (0.57 + 0.86 * ((line * 2654435761) & 0xFFFF) / 65536.0)
     entry = m.merge_group_of_sm[sm] * MERGE_SLOTS + (line & (MERGE_SLOTS - 1))
     if (
         merging
         and m.merge_line[entry] == line
         and m.merge_mask[entry] & mask == mask
         and m.merge_count[entry] < m.merge_width
-        and m.merge_start[entry] - m.merge_window <= issue <= m.merge_ready[entry] - m.l2_latency + m.merge_window
+        and m.merge_start[entry] - window <= issue <= m.merge_ready[entry] - m.l2_latency + window
     ):
         m.merge_count[entry] += 1
         return m.merge_ready[entry]

@@ -142,7 +142,7 @@ class NocSpec:
     Attributes:
         coalescer: `merge` combines reads of one line by the SMs of a merge group before the L2, `none` does not.
         merge_width: most SM requests that become one L2 request.
-        merge_window_cycles: how far apart in time requests may be and still be merged.
+        merge_window_cycles: how far apart in time requests may be and still be merged, mean over lines.
         fabric_bytes_per_s: bandwidth between the L2 partitions, all directions together, bytes/s (may be inf).
         fabric_latency_cycles: extra latency of a request that crosses, there and back.
     """

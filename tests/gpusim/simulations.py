@@ -55,7 +55,7 @@ def sectors(tile: Tile, view: View) -> int:
 
 
 def whole_sums(rows: Mapping[str, NDArray[np.float64]]) -> dict[str, int]:
-    """Bytes of each tensor over all bins. Bins hold fractions of what was spread over them; their sum is whole again."""
+    """Bytes of each tensor over all bins: a bin holds a fraction of what was spread over it, their sum is whole."""
     sums = {name: math.fsum(row) for name, row in rows.items()}
     for name, total in sums.items():
         assert total == pytest.approx(round(total), rel=1e-12), name

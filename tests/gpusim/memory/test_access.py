@@ -199,7 +199,7 @@ def test_are_readers_far_apart_in_time_not_merged() -> None:
 
 
 def test_are_requests_merged_while_the_l2_works_on_the_first_and_for_the_window_after() -> None:
-    """A hit is worked on for no longer than its latency, so only the window counts; a miss is for what it takes on top."""
+    """After a hit only the window counts; a miss keeps its request open for what it takes on top."""
     memory = system("l2.size=1MiB", "noc.coalescer=merge", "noc.merge_width=4")
     v, address = memory.values, memory.tensors[0].base
 
