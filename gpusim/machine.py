@@ -57,13 +57,16 @@ def simulate(
     started = time.perf_counter()
     memory = MemorySystem(gpu, plan.tensors)
     rounds = 2 if l2 == "warm" else 1
-    done = 0.0
+    handed = 0  # work indices of the current kernel
+    finished = 0  # kernels
 
     def advance(launch: KernelLaunch) -> None:
-        nonlocal done
-        done += 1 / (rounds * len(plan.launches) * launch.work_count)
+        nonlocal handed, finished
+        handed += 1
+        if handed == launch.work_count:
+            handed, finished = 0, finished + 1
         if progress:
-            progress(min(done, 1.0))
+            progress((finished + handed / launch.work_count) / (rounds * len(plan.launches)))
 
     kernels: list[KernelResult] = []
     for number in range(rounds):

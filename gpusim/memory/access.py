@@ -17,7 +17,7 @@ import numpy as np
 
 from gpusim.counters import C
 from gpusim.jit import njit
-from gpusim.memory.dram import dram_read, dram_write
+from gpusim.memory.hbm.reserve import dram_read, dram_write
 from gpusim.memory.l2 import (
     CLEAN,
     as_int,
@@ -127,8 +127,9 @@ def _read_line(
     """Read sectors `mask` of one line, sent at `issue`; returns when they leave the L2 for the SM.
 
     The window differs from line to line, as slices are more or less busy: 0.57 to 1.43 of its mean (measured: pairs of
-    SMs merge all requests 25 cycles apart, 80 % at 50, none at 100). A merge group's coalescer keeps a request open while the L2 works on it: for the window after a hit, and for as long
-    as the miss and the queues before it take on top.
+    SMs merge all requests 25 cycles apart, 80 % at 50, none at 100). A merge group's coalescer keeps a request open
+    while the L2 works on it: for the window after a hit, and for as long as the miss and the queues before it take on
+    top.
     """
     sectors = POPCOUNT[mask]
     partition = m.partition_of_sm[sm]
