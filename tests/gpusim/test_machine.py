@@ -110,7 +110,9 @@ def test_does_twice_the_hbm_bandwidth_never_slow_the_naive_kernels(shape: dict[s
         base = run(plan, f"l2.size={size}")
         fast = run(plan, f"l2.size={size}", "hbm.bandwidth=9.628TB/s")
         for before, after in zip(base.kernels, fast.kernels, strict=True):
-            assert after.cycles <= 1.01 * before.cycles, f"{before.name}, l2.size={size}"
+            # Kernels start at other moments of the refresh interval, so one may meet a refresh more.
+            refresh = base.gpu.cycles(base.gpu.hbm.timing.rfc_ab_ns)
+            assert after.cycles <= 1.01 * before.cycles + refresh, f"{before.name}, l2.size={size}"
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpusim.counters import LEVELS, C
 from gpusim.memory.access import read_tile, sectors_of, write_tile
-from gpusim.memory.state import MemorySystem
+from gpusim.memory.state import MERGE_SLOTS, MemorySystem
 from tests.gpusim.memory.oracle import Cache, expected_lines, held_lines
 from tests.gpusim.memory.systems import KIB, MIB, system
 
@@ -198,24 +198,39 @@ def test_are_readers_far_apart_in_time_not_merged() -> None:
     assert memory.values["counters"][0, C.L2_READ] == 2 * 128
 
 
-def test_are_requests_merged_while_the_l2_works_on_the_first_and_for_the_window_after() -> None:
-    """After a hit only the window counts; a miss keeps its request open for what it takes on top."""
-    memory = system("l2.size=1MiB", "noc.coalescer=merge", "noc.merge_width=4")
-    v, address = memory.values, memory.tensors[0].base
+@pytest.mark.parametrize("missed", (False, True))
+def test_are_requests_merged_while_the_l2_works_on_the_first_and_for_the_window_after(missed: bool) -> None:
+    """After a hit only the window counts; a miss keeps its request open for what it takes on top.
 
-    def read(sm: int, now: float) -> int:
+    The window differs from line to line: it is 0.57 to 1.43 times its mean, each as often as the others.
+    """
+    memory = system("l2.size=1MiB", "noc.coalescer=merge", "noc.merge_width=4", "hbm.timing.rfc_ab=0ns")
+    v, base = memory.values, memory.tensors[0].base
+    mean, lines = v["merge_window"], 512
+
+    def read(sm: int, line: int, now: float) -> int:
         before = int(v["counters"][0, C.L2_READ])
-        read_tile(memory.state, sm, 0, address, 1, 32, 32, 0, 1, now)
+        read_tile(memory.state, sm, 0, base + 128 * line, 1, 32, 32, 0, 1, now)
         return int(v["counters"][0, C.L2_READ]) - before
 
-    for opened, missed in ((1e5, True), (2e5, False)):
-        assert read(0, opened) == 1
-        ready = float(v["merge_ready"].max())
-        closes = ready - v["l2_latency"] + v["merge_window"]
-        assert (closes > opened + v["merge_window"] + v["dram_latency"] - 1) == missed
-        assert missed or closes == opened + v["merge_window"]
-        assert read(1, closes) == 0 and float(v["merge_ready"].max()) == ready
-        assert read(2, np.nextafter(closes, np.inf)) == 1  # late: it opens a request of its own
+    def merged(gap: float, start: float) -> float:
+        """Share of lines of which a second read joins the first, `gap` after the L2 is done with what a hit spares."""
+        if missed:
+            memory.flush()
+        joined = 0
+        for line in range(lines):
+            now = start + 1e4 * line
+            assert read(0, line, now) == 1
+            extra = v["merge_ready"][((base >> 7) + line) % MERGE_SLOTS] - v["l2_latency"] - now
+            assert extra >= v["dram_latency"] if missed else extra == 0
+            joined += 1 - read(1, line, now + extra + gap * mean)
+        return joined / lines
+
+    if not missed:
+        merged(0, 1e7)
+    shares = [merged(gap, 1e7 * (2 + number)) for number, gap in enumerate((0, 0.56, 0.785, 1.0, 1.215, 1.44))]
+    assert shares[:2] == [1, 1] and shares[-1] == 0
+    assert shares[2:5] == pytest.approx([0.75, 0.5, 0.25], abs=0.02)
 
 
 @pytest.mark.parametrize("waiting", (0.0, 49_000.0))

@@ -29,6 +29,10 @@ MATMUL = 2 * 128 * 128 * 64 / (4096 * 0.9)
 """Cycles that one product of that shape occupies the tensor cores: 4096 FLOP per cycle at 90 %."""
 DEPTH = MATMUL_LATENCY_CYCLES["wgmma"]
 PRODUCT = MATMUL + DEPTH
+FETCH = (4 * 128 * 64 + 128 * 64) * 2 / 128
+"""Cycles to fetch its fp16 operands with mma.sync from shared memory: four warps all of B, A once, 128 B per cycle."""
+SLOW_MATMUL = 2 * 128 * 128 * 64 / 2048
+"""Cycles on tensor cores at half their peak."""
 
 
 def near(low: float, vectors: int = 1) -> Any:
@@ -54,7 +58,35 @@ def test_does_a_matrix_product_take_its_flops_at_the_instructions_peak() -> None
     assert kernel.cycles == pytest.approx(PRODUCT)
     assert kernel.flops == 2 * 128 * 128 * 64 and kernel.tensor_busy_cycles == pytest.approx(MATMUL)
     slow = run(one_sm("sm.mma_sync_efficiency=0.5"), toy(lambda a: [program(a)], instruction="mma_sync"))
-    assert slow.cycles == pytest.approx(2 * 128 * 128 * 64 / 2048 + MATMUL_LATENCY_CYCLES["mma_sync"])
+    assert slow.cycles == pytest.approx(FETCH + SLOW_MATMUL + MATMUL_LATENCY_CYCLES["mma_sync"])
+    assert slow.tensor_busy_cycles == pytest.approx(SLOW_MATMUL)
+
+
+def test_are_operands_of_mma_sync_fetched_under_the_product_of_another_cta() -> None:
+    def program(a: Matrix) -> Program:
+        yield matmul()
+
+    kernel = run(one_sm("sm.mma_sync_efficiency=0.5"), toy(lambda a: [program(a)], ctas=3, instruction="mma_sync"))
+    assert kernel.cycles == pytest.approx(FETCH + 3 * SLOW_MATMUL + MATMUL_LATENCY_CYCLES["mma_sync"])
+    fast = run(one_sm("sm.mma_sync_efficiency=1"), toy(lambda a: [program(a)], ctas=3, instruction="mma_sync"))
+    # At 512 cycles a product, the tensor cores wait for operands.
+    assert fast.cycles == pytest.approx(3 * FETCH + SLOW_MATMUL / 2 + MATMUL_LATENCY_CYCLES["mma_sync"])
+
+
+@pytest.mark.parametrize("rows", (0, 128, 1024))
+def test_does_a_tile_that_lands_hold_back_what_is_fetched_from_shared_memory(rows: int) -> None:
+    def program(a: Matrix) -> Program:
+        yield Load(a.tile(0, rows))
+        yield matmul()
+
+    landing = rows * ROW_BYTES / 128
+    issue = ISSUE_CYCLES if rows else 0.0
+    mma = run(one_sm("sm.mma_sync_efficiency=0.5"), toy(lambda a: [program(a)], instruction="mma_sync"))
+    after = max(issue, landing) + FETCH + SLOW_MATMUL
+    assert mma.cycles == pytest.approx(after + MATMUL_LATENCY_CYCLES["mma_sync"])
+    streamed = (2 * 128 * 64 + 128 * 64) * 2 / 128  # wgmma: two instructions of 64 rows fetch B, and A once
+    wgmma = run(one_sm(), toy(lambda a: [program(a)]))
+    assert wgmma.cycles == pytest.approx(max(issue + MATMUL, max(issue, landing) + streamed) + DEPTH)
 
 
 def test_is_a_matrix_product_no_faster_than_its_operands_leave_shared_memory() -> None:
