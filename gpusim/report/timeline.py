@@ -40,12 +40,15 @@ def hit_rates(result: Result) -> list[float | None]:
 def sm_fractions(result: Result) -> dict[str, list[float]]:
     """Per bin, the fraction of SMs whose tensor cores or vector units are busy, that wait for memory, or idle.
 
-    Tensor cores and vector units of one SM can be busy at once, so the fractions can add up to more than 1; idle is
-    what the others leave.
+    Tensor cores and vector units of one SM can be busy at once, so these two can add up to more than 1. Several agents
+    of an SM can wait at once, also while others work: waiting is shown as no more than what the busy units leave, and
+    idle is the rest.
     """
     timeline = result["timeline"]
     whole = float(timeline["bin_cycles"]) * float(result["machine"]["sm_count"])
     shares = {name: [float(cycles) / whole for cycles in timeline[key]] for name, _, key in STATES}
+    busy = [sum(bins) for bins in zip(shares["tensor"], shares["vector"], strict=True)]
+    shares["wait"] = [min(w, max(0.0, 1.0 - b)) for w, b in zip(shares["wait"], busy, strict=True)]
     shares["idle"] = [max(0.0, 1.0 - sum(bins)) for bins in zip(*shares.values(), strict=True)]
     return shares
 
