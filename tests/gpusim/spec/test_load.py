@@ -59,7 +59,7 @@ def test_can_a_spec_travel_to_another_process() -> None:
         ("sm.cta_order=0,1", "sm.cta_order must hold each SM"),
         ("sm.mma_sync_efficiency=1.5", "between 0 and 1"),
         ("sm.has_wgmma=maybe", "'maybe' is not true or false"),
-        ("hbm.standard=HBM9", "did you mean HBM3e"),
+        ("hbm.standard=HBM3f", "did you mean HBM3e"),
         ("hbm.channels=0", "hbm.channels must be at least 1"),
         ("hbm.bandwidth=fast", "'fast' is not a bandwidth"),
         ("hbm.bandwidth=0", "hbm.bandwidth must be more than 0"),
@@ -95,5 +95,5 @@ def test_is_a_bad_file_refused_in_one_sentence(tmp_path: Path, text: str, messag
 
 
 def test_is_an_unknown_gpu_refused_with_the_known_ones() -> None:
-    with pytest.raises(UserError, match=r"'h20' is neither a file nor one of .*h200; did you mean h200\?"):
+    with pytest.raises(UserError, match=r"'h20' is neither a file nor one of .*v100-sxm2; did you mean h200\?"):
         load_gpu("h20")
