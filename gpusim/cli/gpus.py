@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from gpusim.errors import UserError
 from gpusim.spec.document import KEYS
 from gpusim.spec.load import load_gpu, preset_names
 from gpusim.spec.model import PRECISIONS, GpuSpec
+from gpusim.spec.sources import KINDS, kind_of
 from gpusim.spec.units import format_bandwidth, format_frequency, format_number, format_size
 
 __all__ = ["add_arguments", "run"]
@@ -178,6 +180,7 @@ def _details(spec: GpuSpec) -> str:
         "Rates\n" + table(rates, rate_header, numeric=[1, 2, 3, 4]),
         f"exponentials: {exponentials}; clocks: {clocks}",
         "Figures and sources\n" + table(_figures(spec), ["key", "value", "source"]),
+        "Kinds of source\n" + table(_kinds(spec), ["kind", "figures", "meaning"], numeric=[1]),
     ]
     return "\n\n".join(sections)
 
@@ -191,6 +194,12 @@ def _figures(spec: GpuSpec) -> list[list[str]]:
         if path != "name":
             rows.append([path, _shown(key.attribute, value), spec.sources.get(path, "")])
     return rows
+
+
+def _kinds(spec: GpuSpec) -> list[list[str]]:
+    """How many figures have a source of which kind."""
+    counts = Counter(kind_of(spec.sources.get(path, "default")) for path in KEYS if path != "name")
+    return [[kind, str(counts[kind]), meaning] for kind, meaning in KINDS.items() if counts[kind]]
 
 
 def _shown(attribute: str, value: Any) -> str:
