@@ -95,7 +95,8 @@ def _levels(spec: GpuSpec) -> list[Level]:
         return f"{format_number(cycles)} cycles ({format_number(cycles / sm.clock_hz * 1e9)} ns)"
 
     slices = f"{l2.partitions} x {l2.slices_per_partition} slices"
-    channels = f"{hbm.stacks} stacks, {hbm.bus_bits} bit"
+    channels = f"{hbm.stacks} {'devices' if hbm.standard.startswith('GDDR') else 'stacks'}, {hbm.bus_bits} bit"
+    fabric = Level("L2 fabric", "", spec.noc.fabric_bytes_per_s, "+" + latency(spec.noc.fabric_latency_cycles))
     return [
         Level("registers", per_sm(4 * sm.registers), None, ""),
         Level(
@@ -108,7 +109,7 @@ def _levels(spec: GpuSpec) -> list[Level]:
         Level("SM read ports", "", sm.read_port_bytes_per_clk * whole_gpu, ""),
         Level("SM write ports", "", sm.write_port_bytes_per_clk * whole_gpu, ""),
         Level("L2", f"{format_size(l2.size_bytes)} ({slices})", spec.l2_bytes_per_s, latency(l2.latency_cycles)),
-        Level("L2 fabric", "", spec.noc.fabric_bytes_per_s, "+" + latency(spec.noc.fabric_latency_cycles)),
+        *([fabric] if l2.partitions > 1 else []),
         Level(
             hbm.standard,
             f"{format_size(hbm.size_bytes)} ({channels})",
