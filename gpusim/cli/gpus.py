@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from gpusim.errors import UserError
 from gpusim.spec.document import KEYS
 from gpusim.spec.load import load_gpu, preset_names
 from gpusim.spec.model import PRECISIONS, GpuSpec
+from gpusim.spec.sources import KINDS, kind_of
 from gpusim.spec.units import format_bandwidth, format_frequency, format_number, format_size
 
 __all__ = ["add_arguments", "run"]
@@ -93,7 +95,8 @@ def _levels(spec: GpuSpec) -> list[Level]:
         return f"{format_number(cycles)} cycles ({format_number(cycles / sm.clock_hz * 1e9)} ns)"
 
     slices = f"{l2.partitions} x {l2.slices_per_partition} slices"
-    channels = f"{hbm.stacks} stacks, {hbm.bus_bits} bit"
+    channels = f"{hbm.stacks} {'devices' if hbm.standard.startswith('GDDR') else 'stacks'}, {hbm.bus_bits} bit"
+    fabric = Level("L2 fabric", "", spec.noc.fabric_bytes_per_s, "+" + latency(spec.noc.fabric_latency_cycles))
     return [
         Level("registers", per_sm(4 * sm.registers), None, ""),
         Level(
@@ -106,7 +109,7 @@ def _levels(spec: GpuSpec) -> list[Level]:
         Level("SM read ports", "", sm.read_port_bytes_per_clk * whole_gpu, ""),
         Level("SM write ports", "", sm.write_port_bytes_per_clk * whole_gpu, ""),
         Level("L2", f"{format_size(l2.size_bytes)} ({slices})", spec.l2_bytes_per_s, latency(l2.latency_cycles)),
-        Level("L2 fabric", "", spec.noc.fabric_bytes_per_s, "+" + latency(spec.noc.fabric_latency_cycles)),
+        *([fabric] if l2.partitions > 1 else []),
         Level(
             hbm.standard,
             f"{format_size(hbm.size_bytes)} ({channels})",
@@ -124,8 +127,8 @@ def _overview(specs: list[GpuSpec]) -> str:
         "clock",
         "L2",
         "L2 bandwidth",
-        "HBM",
-        "HBM bandwidth",
+        "memory",
+        "bandwidth",
         "FP16",
         "ridge point",
     ]
@@ -137,7 +140,7 @@ def _overview(specs: list[GpuSpec]) -> str:
             format_frequency(spec.sm.clock_hz),
             format_size(spec.l2.size_bytes),
             format_bandwidth(spec.l2_bytes_per_s),
-            format_size(spec.hbm.size_bytes),
+            f"{format_size(spec.hbm.size_bytes)} {spec.hbm.standard}",
             format_bandwidth(spec.hbm.bandwidth_bytes_per_s),
             _tera(spec.peak_flops("fp16", "rated")),
             f"{spec.ridge_point('fp16'):.0f} FLOP/B",
@@ -178,6 +181,7 @@ def _details(spec: GpuSpec) -> str:
         "Rates\n" + table(rates, rate_header, numeric=[1, 2, 3, 4]),
         f"exponentials: {exponentials}; clocks: {clocks}",
         "Figures and sources\n" + table(_figures(spec), ["key", "value", "source"]),
+        "Kinds of source\n" + table(_kinds(spec), ["kind", "figures", "meaning"], numeric=[1]),
     ]
     return "\n\n".join(sections)
 
@@ -191,6 +195,12 @@ def _figures(spec: GpuSpec) -> list[list[str]]:
         if path != "name":
             rows.append([path, _shown(key.attribute, value), spec.sources.get(path, "")])
     return rows
+
+
+def _kinds(spec: GpuSpec) -> list[list[str]]:
+    """How many figures have a source of which kind."""
+    counts = Counter(kind_of(spec.sources.get(path, "default")) for path in KEYS if path != "name")
+    return [[kind, str(counts[kind]), meaning] for kind, meaning in KINDS.items() if counts[kind]]
 
 
 def _shown(attribute: str, value: Any) -> str:

@@ -1,6 +1,7 @@
 """What else changes when one figure of a GPU is changed, so that a hypothetical GPU stays a GPU.
 
-Each rule looks at what was *given* (by `--set`, or by a file that extends another) and adjusts what was not:
+Each rule looks at what was *given* (by `--set`, or by a file that extends another) and differs from before, and adjusts
+what was not given:
 
 * `sm.count` keeps per-SM figures; the CTA order and the partition of each SM are extended or cut; merge groups follow.
 * `sm.clock` scales the rated and the sustained clock.
@@ -31,8 +32,9 @@ Values = Mapping[str, Any]
 def derive(base: Values, given: Values) -> dict[str, tuple[Any, str]]:
     """Keys that follow from changing `base` by `given`: key → (new value, key that it follows)."""
     changes: dict[str, tuple[Any, str]] = {}
+    changed = {key: value for key, value in given.items() if key not in base or _parse(given, key) != _parse(base, key)}
     for rule in (_sm_count, _sm_clock, _shared_memory, _l2_size, _l2_partitions, _hbm):
-        for key, value, cause in rule(base, given):
+        for key, value, cause in rule(base, changed):
             if key not in given:
                 changes[key] = (value, cause)
     return changes

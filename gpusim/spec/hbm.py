@@ -50,9 +50,9 @@ class HbmSpec:
     """The DRAM.
 
     Attributes:
-        standard: JEDEC family, `HBM3e` or `HBM2e`; gives organisation and timing unless they are set.
+        standard: family, such as `HBM3e` or `GDDR6X`; gives organisation and timing unless they are set.
         size_bytes: memory that software can use.
-        stacks: stacks on the package (information; `channels` says how much is enabled).
+        stacks: stacks on the package, devices for GDDR (information; `channels` says how much is enabled).
         channels: channels enabled on the GPU, all stacks together.
         channels_per_stack: channels a full stack has.
         pseudo_channels: pseudo-channels per channel.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -59,11 +60,20 @@ def _resolve(path: Path, children: tuple[Path, ...]) -> Document:
         values = {"name": path.stem, **values}
     if not own.extends:
         return Document(values, own.sources)
-    parent = _resolve(_find(own.extends, path.parent), (*children, path.resolve()))
+    parent = _inherited(_resolve(_find(own.extends, path.parent), (*children, path.resolve())))
     try:
         return _changed(parent, values, own.sources, f"set in {path.name}")
     except ValueError as error:
         raise UserError(f"GPU file {path}: {error}") from None
+
+
+def _inherited(parent: Document) -> Document:
+    """`parent` with sources that say which GPU they speak of, unless that is said already."""
+    name = parent.values["name"]
+    sources = {
+        key: text if re.match(r"as \S+: ", text) else f"as {name}: {text}" for key, text in parent.sources.items()
+    }
+    return Document(parent.values, sources)
 
 
 def _with_overrides(document: Document, overrides: Sequence[str]) -> Document:

@@ -12,6 +12,9 @@ import pytest
 
 import gpusim
 from gpusim.cli.main import COMMANDS, Parser, main
+from gpusim.spec import load_gpu
+from gpusim.spec.document import KEYS
+from gpusim.spec.sources import KINDS, kind_of
 
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -45,6 +48,36 @@ def test_are_the_figures_in_the_readme_what_the_commands_print(capsys: pytest.Ca
     for command, output in shown:
         assert main(shlex.split(command)) == 0
         assert capsys.readouterr().out.strip() == output.strip()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "gpus").glob("*.toml")), ids=lambda path: path.stem)
+def test_does_every_example_gpu_load_and_simulate(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert load_gpu(path).name == path.stem
+    assert main(["gpus", str(path)]) == 0
+    small = ["--heads", "1", "--seq", "256", "--dim", "64", "--check", "--quiet"]
+    assert main(["simulate", "flash2", "--gpu", str(path), *small]) == 0
+    assert path.stem in capsys.readouterr().out
+
+
+def test_do_the_hypothetical_gpus_in_the_text_load(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "hypothetical-gpus.md").read_text()
+    example, sources = re.findall(r"^```toml\n(.*?)^```", text, re.S | re.M)
+    (tmp_path / "gpu.toml").write_text(example + sources)
+    gpu = load_gpu(tmp_path / "gpu.toml")
+    assert gpu.l2.size_bytes == 2 * load_gpu("h200").l2.size_bytes
+    assert gpu.sources["l2.size"] == "roadmap talk, slide 12"
+
+
+def test_are_the_keys_and_kinds_in_the_text_those_of_the_program() -> None:
+    text = (ROOT / "docs" / "hypothetical-gpus.md").read_text()
+    named = set(re.findall(r"`((?:sm|l1|noc|l2|hbm)\.[\w.]+)`", text))
+    assert named and named <= set(KEYS)
+    h200 = load_gpu("h200").sources
+    rows = re.findall(r"^\| ([\w ]+) \| .* \| ([^|]*) \|$", text.split("## How far to trust")[1], re.M)
+    kinds = {kind: re.findall(r"`([^`]+)`", keys) for kind, keys in rows if kind in KINDS}
+    assert set(KINDS) - set(kinds) == {"given", "default"}
+    for kind, keys in kinds.items():
+        assert {kind_of(h200.get(key, "default")) for key in keys} <= {kind}, kind
 
 
 def test_does_the_python_example_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpusim.cli.main import main
+from gpusim.spec import preset_names
 
 
 def test_does_the_table_list_every_preset_with_its_ridge_point(capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,6 +26,13 @@ def test_do_the_details_show_every_level_and_the_sources(capsys: pytest.CaptureF
     assert any(line.startswith("l2.size") and "set by --set" in line for line in out.splitlines())
 
 
+def test_does_a_gpu_with_one_l2_partition_show_no_fabric(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gpus", "rtx4090"]) == 0
+    out = capsys.readouterr().out
+    assert "L2 fabric" not in out
+    assert "24 GB (12 devices, 384 bit)" in out
+
+
 def test_is_the_json_complete_and_in_base_units(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gpus", "h200", "--set", "l2.size=inf", "--json", "-"]) == 0
     spec = json.loads(capsys.readouterr().out)
@@ -38,7 +46,7 @@ def test_is_the_json_complete_and_in_base_units(capsys: pytest.CaptureFixture[st
 def test_does_json_go_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "gpus.json"
     assert main(["gpus", "--json", str(target)]) == 0
-    assert [spec["name"] for spec in json.loads(target.read_text())] == ["a100-80gb-sxm", "h200"]
+    assert [spec["name"] for spec in json.loads(target.read_text())] == preset_names()
     assert capsys.readouterr().out == ""
     assert list(tmp_path.iterdir()) == [target]
 

@@ -9,6 +9,13 @@ import pytest
 from gpusim.spec import load_gpu
 
 
+def test_does_nothing_follow_from_restating_a_figure() -> None:
+    same = ["sm.count=132", "sm.shared_memory=228KiB", "l2.size=60MiB", "l2.partitions=2", "hbm.stacks=6"]
+    gpu, restated = load_gpu("h200"), load_gpu("h200", same)
+    assert restated == gpu
+    assert not [key for key, text in restated.sources.items() if text.startswith("follows")]
+
+
 def test_do_more_sms_keep_what_each_sm_has() -> None:
     gpu, more = load_gpu("h200"), load_gpu("h200", ["sm.count=144"])
     assert more.sm.cta_order == (*gpu.sm.cta_order, *range(132, 144))

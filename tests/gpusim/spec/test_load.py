@@ -36,6 +36,14 @@ def test_does_a_file_extend_a_file_beside_it_and_keep_its_own_sources(tmp_path: 
     assert gpu.sources["sm.count"] == "a leak"
 
 
+def test_does_an_inherited_figure_say_whose_it_is(tmp_path: Path) -> None:
+    write(tmp_path, "parent.toml", 'extends = "h200"\n[l2]\nways = 8\n')
+    sources = load_gpu(write(tmp_path, "child.toml", 'extends = "parent.toml"\n[l2]\nsize = "120MiB"\n')).sources
+    assert sources["l2.latency"].startswith("as h200: measured")
+    assert sources["l2.ways"] == "as parent: set in parent.toml"
+    assert sources["l2.dirty_cap"].startswith("follows l2.size; before: as h200: measured")
+
+
 def test_can_a_spec_travel_to_another_process() -> None:
     gpu = load_gpu("h200", ["l2.size=inf"])
     assert pickle.loads(pickle.dumps(gpu)) == gpu
@@ -59,7 +67,7 @@ def test_can_a_spec_travel_to_another_process() -> None:
         ("sm.cta_order=0,1", "sm.cta_order must hold each SM"),
         ("sm.mma_sync_efficiency=1.5", "between 0 and 1"),
         ("sm.has_wgmma=maybe", "'maybe' is not true or false"),
-        ("hbm.standard=HBM9", "did you mean HBM3e"),
+        ("hbm.standard=HBM3e2", "did you mean HBM3e"),
         ("hbm.channels=0", "hbm.channels must be at least 1"),
         ("hbm.bandwidth=fast", "'fast' is not a bandwidth"),
         ("hbm.bandwidth=0", "hbm.bandwidth must be more than 0"),
@@ -95,5 +103,5 @@ def test_is_a_bad_file_refused_in_one_sentence(tmp_path: Path, text: str, messag
 
 
 def test_is_an_unknown_gpu_refused_with_the_known_ones() -> None:
-    with pytest.raises(UserError, match=r"'h20' is neither a file nor one of .*h200; did you mean h200\?"):
+    with pytest.raises(UserError, match=r"'h20' is neither a file nor one of .*v100-sxm2; did you mean h200\?"):
         load_gpu("h20")
