@@ -226,8 +226,7 @@ def test_are_requests_merged_while_the_l2_works_on_the_first_and_for_the_window_
             joined += 1 - read(1, line, now + extra + gap * mean)
         return joined / lines
 
-    if not missed:
-        merged(0, 1e7)
+    read_tile(memory.state, 0, 0, base, 1, 128 * lines, 128 * lines, 0, 1, 0.0)
     shares = [merged(gap, 1e7 * (2 + number)) for number, gap in enumerate((0, 0.56, 0.785, 1.0, 1.215, 1.44))]
     assert shares[:2] == [1, 1] and shares[-1] == 0
     assert shares[2:5] == pytest.approx([0.75, 0.5, 0.25], abs=0.02)
