@@ -1,7 +1,7 @@
 """Bandwidth by number of SMs, by threads per SM, and of writing and copying: who limits, the SM or the memory?
 
-One CTA per SM reads every n-th row, four accesses of 16 bytes per thread in flight. `from_l2`: rows small enough to stay
-in the L2, read once before. `from_dram`: an empty L2, each row once.
+One CTA per SM reads every n-th row, four accesses of 16 bytes per thread in flight. `from_l2`: rows small enough to
+stay in the L2, read once before. `from_dram`: an empty L2, each row once. `blocks`: many small CTAs, one access each.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from experiments.micro.pattern import (
     readers,
     writers,
 )
-from traces.launch import Agents, KernelLaunch, WorkItem
+from traces.launch import Agents, CtaResources, KernelLaunch, WorkItem
 from traces.tensor import Tensor, TensorTable
 
-__all__ = ["copy", "from_dram", "from_l2", "write"]
+__all__ = ["blocks", "copy", "from_dram", "from_l2", "write"]
 
 DEPTH = 4
 L2_ROWS_PER_CTA = 8
@@ -70,6 +70,24 @@ def write(mib: int, ctas: int, threads: int = 1024) -> Pattern:
         for name, rows in (("write before", data.rows // 4), ("write", data.rows))
     )
     return Pattern(f"write of {mib} MiB", table.tensors, launches)
+
+
+def blocks(ctas: int, threads: int, shared_bytes: int, scale: bool) -> Pattern:
+    """A CTA for every `threads` elements of 8 bytes, which each thread reads, or reads and writes elsewhere (`scale`).
+
+    `shared_bytes` per CTA bounds how many are resident.
+    """
+    table = TensorTable()
+    rows = 8 * threads
+    source, target = (buffer(table, name, ctas * rows, rows) for name in ("source", "target"))
+    groups = groups_of(threads)
+
+    def work(cta: int) -> tuple[WorkItem, ...]:
+        return (WorkItem(tuple(t.view(0, 0).window(cta, 1) for t in ((source, target) if scale else (source,))), ()),)
+
+    agents = copiers(groups, 1) if scale else readers(groups, 1)
+    launch = KernelLaunch("blocks", ctas, CtaResources(threads, 32, shared_bytes), work, agents)
+    return Pattern(f"{ctas} CTAs of {threads} threads", table.tensors, (launch,))
 
 
 def _read(name: str, data: Tensor, ctas: int, threads: int, passes: int, depth: int = DEPTH) -> KernelLaunch:
