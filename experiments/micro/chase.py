@@ -33,7 +33,7 @@ def chase_lines(lines: int, loads: int, seed: int = 1) -> list[int]:
 
 
 def chase(size_bytes: int, loads: int) -> Pattern:
-    """All SMs read the buffer twice, then one thread follows `loads` pointers over all of it: compare the last launch."""
+    """All SMs read the buffer twice, then one thread follows `loads` pointers over it: compare the last launch."""
     table = TensorTable()
     data = buffer(table, "buffer", size_bytes, ROW_BYTES)
     follow = _follow("chase", data, chase_lines(size_bytes // LINE_BYTES, loads))

@@ -19,7 +19,7 @@ TILES = 64
 
 
 def lockstep(skew_cycles: int, ctas: int, lanes: int, tiles: int = TILES) -> Pattern:
-    """`ctas` CTAs, each starting `skew_cycles` after the one before; `lanes`: FP32 lanes of an SM, to make the delay."""
+    """`ctas` CTAs, each starting `skew_cycles` after the one before; `lanes`: FP32 lanes of an SM, for the delay."""
     table = TensorTable()
     data = buffer(table, "tiles", tiles * TILE_BYTES, THREADS * ACCESS_BYTES)
     groups = groups_of(THREADS) // 2  # a load of a group is then one of the machine's units of outstanding data

@@ -1,8 +1,8 @@
 """What becomes of written data: evict, write, read back near and far, evict again, for several sizes in one L2.
 
 As measured: 132 CTAs, each with one contiguous piece of the buffer; it is read back by the CTA that wrote it, and then
-by the CTA 67 further on. What the last step writes to DRAM was still dirty in the L2. Eviction reads other data; measured
-with 512 MiB, here with as much as displaces every line (`EVICT_MIB`).
+by the CTA 67 further on. What the last step writes to DRAM was still dirty in the L2. Eviction reads other data;
+measured with 512 MiB, here with as much as displaces every line (`EVICT_MIB`).
 """
 
 from __future__ import annotations
