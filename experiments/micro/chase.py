@@ -48,7 +48,7 @@ def chase_again(size_bytes: int, loads: int) -> Pattern:
     table = TensorTable()
     data = buffer(table, "buffer", size_bytes, ROW_BYTES)
     item = (WorkItem((every(data, 0, 1),), ()),)
-    first = kernel("touch", 1, 1024, lambda cta: item, readers(8, 4))
+    first = kernel("touch", 1, 1024, lambda cta: item, readers(4, 4))
     lines = min(loads, size_bytes // LINE_BYTES)
     return Pattern(
         f"chase of {size_bytes} bytes", table.tensors, (first, _follow("chase", data, chase_lines(lines, loads)))

@@ -22,7 +22,7 @@ def lockstep(skew_cycles: int, ctas: int, lanes: int, tiles: int = TILES) -> Pat
     """`ctas` CTAs, each starting `skew_cycles` after the one before; `lanes`: FP32 lanes of an SM, for the delay."""
     table = TensorTable()
     data = buffer(table, "tiles", tiles * TILE_BYTES, THREADS * ACCESS_BYTES)
-    groups = groups_of(THREADS) // 2  # a load of a group is then one of the machine's units of outstanding data
+    groups = groups_of(THREADS)
     rows = every(data, 0, 1)
     read = WorkItem((rows,), ())
 

@@ -40,5 +40,5 @@ def shared(size_bytes: int, ctas: int) -> Pattern:
     row_bytes = 1024
     data = buffer(table, "buffer", size_bytes // row_bytes * row_bytes, row_bytes)
     item = (WorkItem((every(data, 0, 1),), ()),)
-    launches = tuple(kernel(name, ctas, 256, lambda cta: item, readers(2, 16)) for name in ("touch", "read"))
+    launches = tuple(kernel(name, ctas, 256, lambda cta: item, readers(1, 16)) for name in ("touch", "read"))
     return Pattern(f"{ctas} CTAs share {size_bytes} bytes", table.tensors, launches)

@@ -62,9 +62,7 @@ def _figure(curve: Curve, name: str) -> Figure:
             title, type="log" if log else "category" if named else "linear", **(_ticks(curve) if log else {})
         ),
         "yaxis": axis(
-            curve.y_name + unit,
-            type="log" if curve.log_y else "linear",
-            **({} if curve.log_y else {"rangemode": "tozero"}),
+            curve.y_name + unit, **({"type": "log", "dtick": "D2"} if curve.log_y else {"rangemode": "tozero"})
         ),
     }
     return figure(name, "curve", data, layout)
@@ -88,8 +86,8 @@ def render_page(curves: Sequence[Curve], gpu: str, suite: str) -> str:
     data = json.dumps(figures_of(curves), allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
     lead = (
         f"Dots were measured on the card, diamonds and lines are simulated. Every {HOLD_OUT}rd point of a curve "
-        "(hollow) is held out of fits. Errors are of single points relative to the measurement, or differences of shares; means "
-        "are of absolute values."
+        "(hollow) is held out of fits. Errors are of single points relative to the measurement, or differences of "
+        "shares; means are of absolute values."
     )
     return f"""<!DOCTYPE html>
 <html lang="en">
