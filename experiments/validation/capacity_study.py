@@ -145,4 +145,4 @@ READS = Study(
     ),
     _reads,
 )
-READ_ALL = Study(tuple(f"read_all.{quantity}" for quantity in _COUNTED), _read_all)
+READ_ALL = Study(tuple(f"read_all.{quantity}" for quantity in _COUNTED if quantity != "fabric"), _read_all)

@@ -46,4 +46,4 @@ def run_suite(gpu: GpuSpec, only: str, advance: Callable[[float], None]) -> list
             advance((before + share) / len(studies))
 
         curves += study.simulate(gpu, part)
-    return [c for c in curves if only in c.name]
+    return [c for c in curves if only in c.name and c.points]
