@@ -23,6 +23,8 @@ LINE_BYTES = 128
 SAMPLE = 16384
 """Loads that are enough: the mean of a mix of hits and misses is known to about 1 %."""
 LOADS_PER_ITEM = 8
+LOAD_BYTES = 32
+"""A pointer of 8 bytes brings one sector of its line."""
 ROW_BYTES = 16384
 
 
@@ -56,9 +58,9 @@ def chase_again(size_bytes: int, loads: int) -> Pattern:
 
 
 def _follow(name: str, data: Tensor, lines: Sequence[int]) -> KernelLaunch:
-    whole, width = data.view(0, 0), LINE_BYTES // ELEMENT.element_bytes
-    per_row = data.cols // width
-    views = [whole.window(line // per_row, 1, line % per_row * width, width) for line in lines]
+    whole, step, width = data.view(0, 0), *(size // ELEMENT.element_bytes for size in (LINE_BYTES, LOAD_BYTES))
+    per_row = data.cols // step
+    views = [whole.window(line // per_row, 1, line % per_row * step, width) for line in lines]
     starts = range(0, len(views) - LOADS_PER_ITEM + 1, LOADS_PER_ITEM)
     items = tuple(WorkItem(tuple(views[i : i + LOADS_PER_ITEM]), ()) for i in starts)
 

@@ -93,9 +93,9 @@ def test_is_the_skew_as_long_as_it_says(gpu: GpuSpec) -> None:
     assert cycles(1000) - cycles(0) == pytest.approx(131 * 1000, rel=0.02)
 
 
-def test_does_a_chase_load_a_line_a_time_and_last_as_long_as_its_latencies(gpu: GpuSpec) -> None:
+def test_does_a_chase_load_a_sector_a_time_and_last_as_long_as_its_latencies(gpu: GpuSpec) -> None:
     touch, follow = simulate(chase.chase(64 << 10, 2048), gpu).kernels
-    assert (touch.sm_read_bytes, follow.sm_read_bytes) == (2 * (64 << 10), 2048 * 128)
+    assert (touch.sm_read_bytes, follow.sm_read_bytes) == (2 * (64 << 10), 2048 * 32)
     latency = (follow.cycles - gpu.sm.kernel_overhead_cycles) / 2048
     assert gpu.l2.latency_cycles <= latency < 1.05 * gpu.l2.latency_cycles
 
