@@ -5,14 +5,14 @@ from __future__ import annotations
 from gpusim.counters import C
 from gpusim.memory.state import SECTOR_BYTES, MemorySystem
 from gpusim.result import KernelResult
-from traces.launch import KernelLaunch, Plan
+from traces.launch import KernelLaunch, Workload
 
 
 class ConservationError(AssertionError):
     """A level's books do not balance: a bug in the simulator."""
 
 
-def check_kernel(kernel: KernelResult, plan: Plan, launch: KernelLaunch, memory: MemorySystem) -> None:
+def check_kernel(kernel: KernelResult, plan: Workload, launch: KernelLaunch, memory: MemorySystem) -> None:
     """Verify one kernel's counters, per tensor.
 
     Raises:

@@ -25,7 +25,7 @@ from gpusim.sm.program import ProgramTable
 from gpusim.sm.state import SmArray
 from gpusim.spec import GpuSpec
 from traces.execute import Deadlock
-from traces.launch import KernelLaunch, Plan
+from traces.launch import KernelLaunch, Workload
 
 L2_STARTS = ("cold", "warm", "flush")
 """cold: the L2 starts empty. warm: the same launches ran once before. flush: it is emptied before every kernel."""
@@ -35,12 +35,12 @@ Progress = Callable[[float], None]
 
 
 def simulate(
-    plan: Plan, gpu: GpuSpec, l2: str = "cold", check: bool = False, progress: Progress | None = None
+    plan: Workload, gpu: GpuSpec, l2: str = "cold", check: bool = False, progress: Progress | None = None
 ) -> Result:
     """Replay a plan's launches on a GPU, one kernel after another.
 
     Args:
-        plan: from an algorithm's `plan(problem, schedule)` or a trace file.
+        plan: from an algorithm's `plan(problem, schedule)`, a trace file, or any other tensors and kernels.
         gpu: the machine.
         l2: what the L2 holds at the start, one of `L2_STARTS`.
         check: verify conservation of bytes at every level after each kernel.

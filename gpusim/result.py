@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gpusim.counters import C
 from gpusim.spec import GpuSpec
 from traces.analytic import analytic
-from traces.launch import Plan
+from traces.launch import Plan, Workload
 
 SECTOR_BYTES = 32
 
@@ -163,10 +163,10 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A simulated plan on a GPU."""
+    """A simulated plan, or any other workload, on a GPU."""
 
     gpu: GpuSpec
-    plan: Plan
+    plan: Workload
     l2_start: str
     kernels: tuple[KernelResult, ...]
     timeline: Timeline
@@ -214,18 +214,21 @@ class Result:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON contract."""
-        names = tuple(t.name for t in self.plan.tensors)
-        gpu, dtype = self.gpu, self.plan.problem.dtype
+        """The JSON contract, which only an attention plan fulfils."""
+        plan = self.plan
+        if not isinstance(plan, Plan):
+            raise TypeError(f"{plan.algorithm} is no attention plan: it has no problem to report")
+        names = tuple(t.name for t in plan.tensors)
+        gpu, dtype = self.gpu, plan.problem.dtype
         total = self.total().to_dict(names)
-        closed = analytic(self.plan)
+        closed = analytic(plan)
         ridge = gpu.ridge_point(dtype)
         intensity = closed["arithmetic_intensity"]
         return {
             "gpu": gpu.name,
-            "algorithm": self.plan.algorithm,
-            "problem": self.plan.problem.to_dict(),
-            "schedule": {name: getattr(self.plan.schedule, name) for name in self.plan.schedule.__slots__},
+            "algorithm": plan.algorithm,
+            "problem": plan.problem.to_dict(),
+            "schedule": {name: getattr(plan.schedule, name) for name in plan.schedule.__slots__},
             "l2": self.l2_start,
             "kernels": [k.to_dict(names) for k in self.kernels],
             "total": {k: v for k, v in total.items() if k != "by_tensor"},

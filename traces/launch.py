@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from traces.ops import Program
 from traces.problem import AttentionProblem
@@ -79,6 +79,22 @@ class KernelLaunch:
     def work_count(self) -> int:
         """Number of work indices, over all CTAs."""
         return self.queue or self.ctas
+
+
+class Workload(Protocol):
+    """What a machine needs to run something: its tensors in address order and the kernels, launched back to back.
+
+    A `Plan` is one; so is a micro-benchmark, which has no attention problem behind it.
+    """
+
+    @property
+    def algorithm(self) -> str: ...
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]: ...
+
+    @property
+    def launches(self) -> tuple[KernelLaunch, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)

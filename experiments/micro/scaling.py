@@ -1,0 +1,104 @@
+"""Bandwidth by number of SMs, by threads per SM, and of writing and copying: who limits, the SM or the memory?
+
+One CTA per SM reads every n-th row, four accesses of 16 bytes per thread in flight. `from_l2`: rows small enough to
+stay in the L2, read once before. `from_dram`: an empty L2, each row once. `blocks`: many small CTAs, one access each.
+"""
+
+from __future__ import annotations
+
+from experiments.micro.pattern import (
+    ACCESS_BYTES,
+    MIB,
+    Pattern,
+    buffer,
+    copiers,
+    every,
+    groups_of,
+    kernel,
+    readers,
+    writers,
+)
+from traces.launch import Agents, CtaResources, KernelLaunch, WorkItem
+from traces.tensor import Tensor, TensorTable
+
+__all__ = ["blocks", "copy", "from_dram", "from_l2", "write"]
+
+DEPTH = 4
+L2_ROWS_PER_CTA = 8
+L2_PASSES = 24
+DRAM_BATCHES = 24
+"""Waits of a thread in `from_dram`: enough to make the start and the end of the kernel small."""
+
+
+def from_l2(sms: int, threads: int = 1024) -> Pattern:
+    """`sms` CTAs read 128 KiB each, once, and then `L2_PASSES` times: compare the last launch."""
+    row_bytes = threads * ACCESS_BYTES
+    table = TensorTable()
+    data = buffer(table, "buffer", sms * L2_ROWS_PER_CTA * row_bytes, row_bytes)
+    launches = tuple(_read(name, data, sms, threads, n) for name, n in (("touch", 1), ("read", L2_PASSES)))
+    return Pattern(f"L2 to {sms} SMs", table.tensors, launches)
+
+
+def from_dram(sms: int, threads: int = 1024, access_bytes: int = ACCESS_BYTES, depth: int = DEPTH) -> Pattern:
+    """`sms` CTAs read what is not in the L2, `depth` accesses of `access_bytes` per thread in flight."""
+    row_bytes = threads * access_bytes
+    table = TensorTable()
+    data = buffer(table, "buffer", sms * depth * DRAM_BATCHES * row_bytes, row_bytes)
+    return Pattern(f"DRAM to {sms} SMs", table.tensors, (_read("read", data, sms, threads, 1, depth),))
+
+
+def copy(mib: int, ctas: int, threads: int = 1024, access_bytes: int = ACCESS_BYTES, depth: int = DEPTH) -> Pattern:
+    """Copy a quarter of a buffer, so that the L2 holds dirty data as in a run of copies, then all: compare the last."""
+    row_bytes = threads * access_bytes
+    table = TensorTable()
+    source, target = (buffer(table, name, mib * MIB, row_bytes) for name in ("source", "target"))
+    agents = copiers(groups_of(threads), depth)
+    launches = tuple(
+        _stride(name, (source, target), rows, ctas, threads, agents)
+        for name, rows in (("copy before", source.rows // 4), ("copy", source.rows))
+    )
+    return Pattern(f"copy of {mib} MiB", table.tensors, launches)
+
+
+def write(mib: int, ctas: int, threads: int = 1024) -> Pattern:
+    """Write a quarter of a buffer, so that the L2 is full of dirty data, then all of it: compare the last."""
+    table = TensorTable()
+    data = buffer(table, "buffer", mib * MIB, threads * ACCESS_BYTES)
+    agents = writers(groups_of(threads), DEPTH)
+    launches = tuple(
+        _stride(name, (data,), rows, ctas, threads, agents)
+        for name, rows in (("write before", data.rows // 4), ("write", data.rows))
+    )
+    return Pattern(f"write of {mib} MiB", table.tensors, launches)
+
+
+def blocks(ctas: int, threads: int, shared_bytes: int, scale: bool) -> Pattern:
+    """A CTA for every `threads` elements of 8 bytes, which each thread reads, or reads and writes elsewhere (`scale`).
+
+    `shared_bytes` per CTA bounds how many are resident.
+    """
+    table = TensorTable()
+    rows = 8 * threads
+    source, target = (buffer(table, name, ctas * rows, rows) for name in ("source", "target"))
+    groups = groups_of(threads)
+
+    def work(cta: int) -> tuple[WorkItem, ...]:
+        return (WorkItem(tuple(t.view(0, 0).window(cta, 1) for t in ((source, target) if scale else (source,))), ()),)
+
+    agents = copiers(groups, 1) if scale else readers(groups, 1)
+    launch = KernelLaunch("blocks", ctas, CtaResources(threads, 32, shared_bytes), work, agents)
+    return Pattern(f"{ctas} CTAs of {threads} threads", table.tensors, (launch,))
+
+
+def _read(name: str, data: Tensor, ctas: int, threads: int, passes: int, depth: int = DEPTH) -> KernelLaunch:
+    def work(cta: int) -> tuple[WorkItem, ...]:
+        return (WorkItem((every(data, cta, ctas),), ()),) * passes
+
+    return kernel(name, ctas, threads, work, readers(groups_of(threads), depth))
+
+
+def _stride(name: str, tensors: tuple[Tensor, ...], rows: int, ctas: int, threads: int, agents: Agents) -> KernelLaunch:
+    def work(cta: int) -> tuple[WorkItem, ...]:
+        return (WorkItem(tuple(every(tensor, cta, ctas, rows) for tensor in tensors), ()),)
+
+    return kernel(name, ctas, threads, work, agents)

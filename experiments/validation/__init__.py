@@ -1,0 +1,1 @@
+"""Simulated against measured, curve by curve: what `gpusim validate` runs."""

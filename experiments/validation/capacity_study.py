@@ -1,0 +1,148 @@
+"""L2 capacity: share of reads that go to DRAM, hit rate, fabric traffic and bandwidth, size after size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from experiments.measurements import CapacityRead, capacity_reads
+from experiments.micro import capacity
+from experiments.micro.pattern import MIB
+from experiments.validation.curve import Curve, curve
+from experiments.validation.data import measured_curves
+from experiments.validation.study import Advance, Study, by_name, run, seconds, stepped
+from gpusim.result import KernelResult
+from gpusim.spec import GpuSpec
+
+__all__ = ["READS", "READ_ALL"]
+
+CARD = "h200"
+PATTERNS = {"read_fixed": "each byte read by one SM", "read_shifted": "readers move from pass to pass"}
+WRITES = ("write_first", "write_again")
+LEAST_FABRIC = 0.02
+"""Fabric traffic is judged where it is this share of the reads at least: below, other traffic of the card shows."""
+MOST_BYTES = 512 * MIB
+"""Buffers too large for the L2 are read in fewer passes, about this much in all: their passes are all alike."""
+LARGE_MIB = 128
+
+Kernels = Mapping[float, KernelResult]
+Rows = Mapping[float, CapacityRead]
+
+
+def _passes(mib: float) -> int:
+    return capacity.PASSES if mib <= LARGE_MIB else max(1, MOST_BYTES // (int(mib) * MIB))
+
+
+def _reads(gpu: GpuSpec, advance: Advance) -> list[Curve]:
+    timed = measured_curves(CARD)
+    rows = {name: _rows(name) for name in (*PATTERNS, *WRITES)}
+    sizes = sorted(set(rows["read_fixed"]) | set(timed["read_fixed"]))
+    kernels: dict[str, dict[float, KernelResult]] = {name: {} for name in rows}
+    for mib in stepped(sizes, advance):
+        pattern = capacity.reads_and_writes(int(mib), _passes(mib), mib in rows["write_first"])
+        for name, kernel in by_name(run(pattern, gpu)).items():
+            if name in kernels:
+                kernels[name][mib] = kernel
+    curves = []
+    for name, what in PATTERNS.items():
+        curves += _counted(name, what, rows[name], kernels[name])
+        curves += _bandwidth(name, what, rows[name], kernels[name], timed[name], gpu)
+    return curves + [_written(name, rows[name], kernels[name]) for name in WRITES]
+
+
+def _read_all(gpu: GpuSpec, advance: Advance) -> list[Curve]:
+    rows = _rows("read_all")
+    kernels = {mib: run(capacity.read_all(int(mib)), gpu)[-1] for mib in stepped(sorted(rows), advance)}
+    what = "every CTA reads everything"
+    delivered = {x: capacity.CTAS * x * MIB for x in rows}
+    shape = _shape("read_all.bandwidth", f"Bytes delivered to the SMs, {what}", "bandwidth", "TB/s", 0.1)
+    return [
+        *_counted("read_all", what, rows, kernels),
+        curve(
+            replace(shape, error="relative"),
+            {x: delivered[x] / row.time_us / 1e6 for x, row in rows.items()},
+            {x: delivered[x] / kernel.time_us / 1e6 for x, kernel in kernels.items()},
+        ),
+    ]
+
+
+def _counted(name: str, what: str, rows: Rows, kernels: Kernels) -> list[Curve]:
+    """What the counters say: shares of the bytes that the SMs asked of the L2."""
+    fabric = {x: r.fabric_bytes / r.l2_read_bytes for x, r in rows.items()}
+    return [
+        curve(
+            _shape(f"{name}.dram_share", f"DRAM reads, {what}", "share of L2 reads", "", 0.05),
+            {x: r.dram_read_bytes / r.l2_read_bytes for x, r in rows.items()},
+            {x: k.dram_read_bytes / k.l2_read_bytes for x, k in kernels.items()},
+        ),
+        curve(
+            _shape(f"{name}.hit_rate", f"L2 hit rate, {what}", "hit rate", "", 0.05),
+            {x: r.l2_hit_rate for x, r in rows.items()},
+            {x: k.l2_hit_rate for x, k in kernels.items()},
+        ),
+        curve(
+            replace(
+                _shape(f"{name}.fabric", f"Traffic between the partitions, {what}", "share of L2 reads", "", 0.1),
+                error="relative",
+                note=f"Sizes where it is less than {LEAST_FABRIC:.0%} of the reads are left out.",
+            ),
+            {x: share for x, share in fabric.items() if share >= LEAST_FABRIC},
+            {x: k.fabric_bytes / k.l2_read_bytes for x, k in kernels.items()},
+        ),
+    ]
+
+
+def _bandwidth(
+    name: str, what: str, rows: Rows, kernels: Kernels, timed: Mapping[float, float], gpu: GpuSpec
+) -> list[Curve]:
+    """Bytes read over time, of eight passes and one launch; timed alone, and while the counters were read."""
+
+    def all_passes(mib: float, kernel: KernelResult) -> float:
+        overhead = gpu.sm.kernel_overhead_cycles / kernel.clock_hz
+        time = overhead + seconds(kernel, gpu) / _passes(mib) * capacity.PASSES
+        return capacity.PASSES * mib * MIB / time / 1e12
+
+    simulated = {x: all_passes(x, k) for x, k in kernels.items()}
+    shape = replace(_shape("", "", "bandwidth", "TB/s", 0.1), error="relative", log_x=True)
+    return [
+        curve(replace(shape, name=f"{name}.bandwidth", title=f"Read bandwidth, {what}"), timed, simulated),
+        curve(
+            replace(
+                shape,
+                name=f"{name}.profiled",
+                title=f"Read bandwidth of the profiled runs, {what}",
+                target=None,
+                note="The times that belong to the counters of the same name.",
+            ),
+            {x: r.l2_read_bytes / r.time_us / 1e6 for x, r in rows.items()},
+            simulated,
+        ),
+    ]
+
+
+def _written(name: str, rows: Rows, kernels: Kernels) -> Curve:
+    what = {"write_first": "after reads", "write_again": "over what was just written"}[name]
+    return curve(
+        _shape(f"{name}.dram_share", f"DRAM writes while a buffer is written {what}", "share of the buffer", "", 0.05),
+        {x: r.dram_write_bytes / (x * MIB) for x, r in rows.items()},
+        {x: k.dram_write_bytes / (x * MIB) for x, k in kernels.items()},
+    )
+
+
+def _rows(pattern: str) -> dict[float, CapacityRead]:
+    return {row.mib: row for row in capacity_reads(CARD) if row.pattern == pattern}
+
+
+def _shape(name: str, title: str, y_name: str, unit: str, target: float) -> Curve:
+    return Curve(name, title, "buffer", "MiB", y_name, unit, "difference", target, ())
+
+
+_COUNTED = ("dram_share", "hit_rate", "fabric", "bandwidth")
+READS = Study(
+    (
+        *(f"{name}.{quantity}" for name in PATTERNS for quantity in (*_COUNTED, "profiled")),
+        *(f"{name}.dram_share" for name in WRITES),
+    ),
+    _reads,
+)
+READ_ALL = Study(tuple(f"read_all.{quantity}" for quantity in _COUNTED if quantity != "fabric"), _read_all)
