@@ -88,7 +88,7 @@ def pick_column(q: Any, x: Any, b: Any, r: Any, which: int, refreshing: Any, t: 
     for position in range(q.length[which]):
         request = q.entries[which, position]
         bank = x.bank[request]
-        if b.row[bank] != x.row[request]:
+        if b.open_row[bank] != x.row[request]:
             continue
         if which != ACTIVE and is_blocked(refreshing, bank, b.banks):
             continue
@@ -110,7 +110,7 @@ def pick_row(q: Any, x: Any, b: Any, r: Any, which: int, refreshing: Any, rising
     for position in range(q.length[which]):
         request = q.entries[which, position]
         bank = x.bank[request]
-        row = b.row[bank]
+        row = b.open_row[bank]
         if row == x.row[request] or (row != CLOSED and q.busy[bank]) or is_blocked(refreshing, bank, b.banks):
             continue
         legal = earliest_act(b, r, bank) if row == CLOSED else earliest_pre(b, r, bank)

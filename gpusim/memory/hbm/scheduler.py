@@ -92,7 +92,7 @@ def run_stream(
         (ticks taken, the first `log_size` commands: rows of tick, command, bank, row).
     """
     setup = setup or Controller()
-    total = len(banks.row)
+    total = len(banks.open_row)
     pcs = total // banks.banks
     spacing = rules.refi / banks.banks if setup.refresh == PER_BANK else rules.refi
     due = np.full(pcs, FOREVER if setup.refresh == NONE else int(spacing), np.int64)
@@ -157,7 +157,7 @@ def _serve_row(q: Any, x: Any, b: Any, r: Any, which: int, refreshing: Any, t: i
     request = q.entries[which, position]
     bank = x.bank[request]
     command = PRE
-    if b.row[bank] == CLOSED:
+    if b.open_row[bank] == CLOSED:
         command = ACT
         issue_act(b, bank, x.row[request], t)
         enqueue(q, ACTIVE, dequeue(q, which, position))
@@ -182,7 +182,7 @@ def _serve_refresh(q: Any, b: Any, r: Any, refresh: Any, t: int, log: Any) -> tu
         last = (pc + 1) * b.banks if pending == _ALL else pending + 1
         opened, waiting = 0, 0
         for bank in range(first, last):
-            opened += b.row[bank] != CLOSED
+            opened += b.open_row[bank] != CLOSED
             waiting += q.busy[bank]
         if waiting:
             continue

@@ -10,6 +10,7 @@ through all pseudo-channels; a bank group and a pseudo-channel are runs of conse
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,13 +24,13 @@ CLOSED = -1
 
 
 class Banks(NamedTuple):
-    """The state of some pseudo-channels. Times of the last commands per bank (`act`), group, pseudo-channel (`pc_`).
+    """The state of some pseudo-channels. Times are those of the last commands.
 
     Attributes:
         banks, banks_per_group: banks of one pseudo-channel and of one group.
-        row: open row of each bank, `CLOSED` for none.
-        act, pre, read, write: last ACT, PRE, RD, WR of each bank.
-        refreshed: when the bank's last refresh ends, i.e. allows an ACT.
+        open_row: of each bank, `CLOSED` for none.
+        bank_act, bank_pre, bank_read, bank_write: last ACT, PRE, RD, WR of each bank.
+        bank_refreshed: when the bank's last refresh ends, i.e. allows an ACT.
         group_act, group_read, group_write: last of each bank group.
         pc_act, pc_pre, pc_read, pc_write, pc_ref: last of each pseudo-channel (`pc_ref`: REFpb).
         four_acts: the last four ACTs of each pseudo-channel, a ring; next_act: its oldest entry.
@@ -37,12 +38,12 @@ class Banks(NamedTuple):
 
     banks: int
     banks_per_group: int
-    row: Any
-    act: Any
-    pre: Any
-    read: Any
-    write: Any
-    refreshed: Any
+    open_row: Any
+    bank_act: Any
+    bank_pre: Any
+    bank_read: Any
+    bank_write: Any
+    bank_refreshed: Any
     group_act: Any
     group_read: Any
     group_write: Any
@@ -62,24 +63,31 @@ def new_banks(pseudo_channels: int, groups: int, banks_per_group: int, dtype: An
         return np.full(count, NEVER, dtype)
 
     banks = groups * banks_per_group
-    per_bank = [times(pseudo_channels * banks) for _ in range(5)]
+    per_bank: list[Any] = [times(pseudo_channels * banks) for _ in range(5)]
     per_group = [times(pseudo_channels * groups) for _ in range(3)]
     per_pc = [times(pseudo_channels) for _ in range(5)]
     row = np.full(pseudo_channels * banks, CLOSED, np.int64)
-    ring = times(4 * pseudo_channels), np.zeros(pseudo_channels, np.int64)
-    return Banks(banks, banks_per_group, row, *per_bank, *per_group, *per_pc, *ring)
+    acts, oldest = times(4 * pseudo_channels), np.zeros(pseudo_channels, np.int64)
+    return Banks(*(banks, banks_per_group, row, *per_bank, *per_group, *per_pc, acts, oldest))
+
+
+def forget_times(values: Mapping[str, Any]) -> None:
+    """Let everything in the fields of `Banks` among `values` lie long ago; rows stay as they are."""
+    for name in Banks._fields:
+        if name.startswith(("bank_", "group_", "pc_", "four_")):
+            values[name][:] = NEVER
 
 
 @njit
 def bank_ready_to_act(b: Any, r: Any, bank: int) -> Any:
     """First time at which the bank itself can be activated, as far as its own commands go."""
-    return max(b.act[bank] + r.rc, b.pre[bank] + r.rp, b.refreshed[bank])
+    return max(b.bank_act[bank] + r.rc, b.bank_pre[bank] + r.rp, b.bank_refreshed[bank])
 
 
 @njit
 def bank_ready_to_precharge(b: Any, r: Any, bank: int) -> Any:
     """First time at which the bank's open row can be closed, as far as its own commands go."""
-    return max(b.act[bank] + r.ras, b.read[bank] + r.rtp, b.write[bank] + r.wtp)
+    return max(b.bank_act[bank] + r.ras, b.bank_read[bank] + r.rtp, b.bank_write[bank] + r.wtp)
 
 
 @njit
@@ -95,8 +103,8 @@ def earliest_act(b: Any, r: Any, bank: int) -> Any:
 def issue_act(b: Any, bank: int, row: int, t: Any) -> None:
     """Open `row` with an ACT at `t`."""
     group, pc = bank // b.banks_per_group, bank // b.banks
-    b.row[bank] = row
-    b.act[bank] = t
+    b.open_row[bank] = row
+    b.bank_act[bank] = t
     b.group_act[group] = t
     b.pc_act[pc] = t
     slot = b.next_act[pc]
@@ -113,8 +121,8 @@ def earliest_pre(b: Any, r: Any, bank: int) -> Any:
 @njit
 def issue_pre(b: Any, bank: int, t: Any) -> None:
     """Close the bank with a PRE at `t`."""
-    b.row[bank] = CLOSED
-    b.pre[bank] = t
+    b.open_row[bank] = CLOSED
+    b.bank_pre[bank] = t
     b.pc_pre[bank // b.banks] = t
 
 
@@ -124,13 +132,13 @@ def earliest_read(b: Any, r: Any, bank: int) -> Any:
     group, pc = bank // b.banks_per_group, bank // b.banks
     after_reads = max(b.group_read[group] + r.ccd_l, b.pc_read[pc] + r.ccd_s)
     after_writes = max(b.group_write[group] + r.wtr_l, b.pc_write[pc] + r.wtr_s)
-    return max(b.act[bank] + r.rcd_read, after_reads, after_writes)
+    return max(b.bank_act[bank] + r.rcd_read, after_reads, after_writes)
 
 
 @njit
 def issue_read(b: Any, bank: int, t: Any) -> None:
     """Read a burst of the open row with a RD at `t`."""
-    b.read[bank] = t
+    b.bank_read[bank] = t
     b.group_read[bank // b.banks_per_group] = t
     b.pc_read[bank // b.banks] = t
 
@@ -140,13 +148,13 @@ def earliest_write(b: Any, r: Any, bank: int) -> Any:
     """First legal time of WR: tRCD of the bank, tCCD after writes, tRTW after reads."""
     group, pc = bank // b.banks_per_group, bank // b.banks
     after_writes = max(b.group_write[group] + r.ccd_l, b.pc_write[pc] + r.ccd_s)
-    return max(b.act[bank] + r.rcd_write, after_writes, b.pc_read[pc] + r.rtw)
+    return max(b.bank_act[bank] + r.rcd_write, after_writes, b.pc_read[pc] + r.rtw)
 
 
 @njit
 def issue_write(b: Any, bank: int, t: Any) -> None:
     """Write a burst into the open row with a WR at `t`."""
-    b.write[bank] = t
+    b.bank_write[bank] = t
     b.group_write[bank // b.banks_per_group] = t
     b.pc_write[bank // b.banks] = t
 
@@ -156,7 +164,7 @@ def earliest_pre_all(b: Any, r: Any, pc: int) -> Any:
     """First legal time of PREab, which closes every bank of a pseudo-channel."""
     t = b.pc_pre[pc] + r.ppd
     for bank in range(pc * b.banks, (pc + 1) * b.banks):
-        if b.row[bank] != CLOSED:
+        if b.open_row[bank] != CLOSED:
             t = max(t, bank_ready_to_precharge(b, r, bank))
     return t
 
@@ -165,7 +173,7 @@ def earliest_pre_all(b: Any, r: Any, pc: int) -> Any:
 def issue_pre_all(b: Any, pc: int, t: Any) -> None:
     """Close every open bank of a pseudo-channel with a PREab at `t`."""
     for bank in range(pc * b.banks, (pc + 1) * b.banks):
-        if b.row[bank] != CLOSED:
+        if b.open_row[bank] != CLOSED:
             issue_pre(b, bank, t)
 
 
@@ -182,19 +190,19 @@ def earliest_refresh_all(b: Any, r: Any, pc: int) -> Any:
 def issue_refresh_all(b: Any, r: Any, pc: int, t: Any) -> None:
     """Refresh every bank of a pseudo-channel with a REFab at `t`."""
     for bank in range(pc * b.banks, (pc + 1) * b.banks):
-        b.refreshed[bank] = t + r.rfc_ab
+        b.bank_refreshed[bank] = t + r.rfc_ab
 
 
 @njit
 def earliest_refresh_bank(b: Any, r: Any, bank: int) -> Any:
     """First legal time of REFpb (the bank must be closed): tRP, tRC and refresh of the bank, tRREF of the others."""
     pc = bank // b.banks
-    own = max(b.pre[bank] + r.pre_to_ref, b.act[bank] + r.act_to_ref, b.refreshed[bank])
+    own = max(b.bank_pre[bank] + r.pre_to_ref, b.bank_act[bank] + r.act_to_ref, b.bank_refreshed[bank])
     return max(own, b.pc_ref[pc] + r.rref, b.pc_act[pc] + r.rrd_s)
 
 
 @njit
 def issue_refresh_bank(b: Any, r: Any, bank: int, t: Any) -> None:
     """Refresh one bank with a REFpb at `t`."""
-    b.refreshed[bank] = t + r.rfc_pb
+    b.bank_refreshed[bank] = t + r.rfc_pb
     b.pc_ref[bank // b.banks] = t
