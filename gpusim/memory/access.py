@@ -17,7 +17,7 @@ import numpy as np
 
 from gpusim.counters import C
 from gpusim.jit import njit
-from gpusim.memory.dram import dram_read, dram_write
+from gpusim.memory.hbm.reserve import dram_read, dram_write
 from gpusim.memory.l2 import (
     CLEAN,
     as_int,

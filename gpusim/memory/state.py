@@ -16,6 +16,10 @@ from numba.experimental import structref
 
 from gpusim.counters import COUNTERS, LEVELS
 from gpusim.errors import UserError
+from gpusim.memory.hbm.mapping import Organisation, Place, new_mapping
+from gpusim.memory.hbm.reserve import REFRESHES
+from gpusim.memory.hbm.rules import Rules, in_cycles
+from gpusim.memory.hbm.timing import CLOSED, forget_times, new_banks
 from gpusim.memory.l2 import lines_at
 from gpusim.spec import GpuSpec
 from traces.tensor import ALIGNMENT_BYTES, Tensor
@@ -74,23 +78,31 @@ FIELDS: list[tuple[str, Any]] = [
     ("dram_latency", _FLOAT),  # beyond the L2's
     # DRAM
     ("channels", _INT),  # per partition
-    ("pseudo_channels", _INT),  # per channel
-    ("banks", _INT),
-    ("row_lines", _INT),
-    ("burst_cycles", _FLOAT),
-    ("row_cycles", _FLOAT),  # tRC
-    ("row_miss_cycles", _FLOAT),  # tRP + tRCD
+    ("place", types.NamedUniTuple(_INT, len(Place._fields), Place)),
+    ("rules", types.NamedUniTuple(_FLOAT, len(Rules._fields), Rules)),
+    ("banks", _INT),  # from here to group_read: of `hbm.timing.Banks`, so that its rules apply
+    ("banks_per_group", _INT),
+    ("open_row", _I64),
+    ("bank_act", _F64),
+    ("bank_pre", _F64),
+    ("bank_read", _F64),
+    ("bank_write", _F64),
+    ("bank_refreshed", _F64),
+    ("group_read", _F64),
+    ("row_before", _I64),  # the row each bank had open before
+    ("refresh", _INT),
+    ("burst_cycles", _FLOAT),  # of one sector
+    ("read_bus_cycles", _FLOAT),  # bus time that a sector costs in a stream of reads, of writes
+    ("write_bus_cycles", _FLOAT),
     ("activate_cycles", _FLOAT),  # tFAW / 4
-    ("turnaround_cycles", _FLOAT),
-    ("refresh_interval", _FLOAT),
-    ("refresh_cycles", _FLOAT),
-    ("write_batch", _INT),
+    ("turnaround_cycles", _FLOAT),  # of the bus, to writing and back
+    ("write_high", _INT),  # sectors queued at which writes are drained
+    ("write_low", _INT),
     ("reorder_window", _FLOAT),
     ("bus_free", _F64),
     ("activate_free", _F64),
     ("write_queue", _I64),
-    ("open_row", _I64),  # two most recent rows per bank
-    ("bank_free", _F64),
+    ("reads_waiting", _I64),  # whether something was read since the last drain
     # who and what
     ("partition_of_sm", _I64),
     ("tensor_of_page", _I32),
@@ -136,7 +148,7 @@ class MemorySystem:
     def run_at(self, gpu: GpuSpec) -> None:
         """Express rates and latencies in the cycles of `gpu`, the same machine at another SM clock; keep all state."""
         for name, value in (_servers(gpu) | _dram(gpu)).items():
-            if isinstance(value, (int, float)):
+            if isinstance(value, (int, float, Rules)):
                 self.values[name] = value
         self.state = self._compile()
 
@@ -153,8 +165,9 @@ class MemorySystem:
         self.values["touched_bins"][:] = 0
         for name in ("port_free", "write_port_free", "slice_free", "fabric_free", "inflight", "bus_free"):
             self.values[name][:] = 0
-        for name in ("activate_free", "bank_free", "merge_ready", "merge_start", "write_queue"):
+        for name in ("activate_free", "merge_ready", "merge_start", "write_queue", "reads_waiting"):
             self.values[name][:] = 0
+        forget_times(self.values)
         self.values["merge_line"][:] = -1
 
     def reset_counters(self) -> None:
@@ -255,25 +268,30 @@ def _servers(gpu: GpuSpec) -> dict[str, Any]:
 def _dram(gpu: GpuSpec) -> dict[str, Any]:
     hbm, timing = gpu.hbm, gpu.hbm.timing
     total = hbm.pseudo_channels_total
+    organisation = Organisation(
+        hbm.pseudo_channels, hbm.bank_groups, hbm.banks_per_group, hbm.row_bytes, hbm.access_bytes
+    )
+    rules = in_cycles(timing, gpu.cycles(1.0))
+    burst = gpu.cycles(hbm.burst_ns) * SECTOR_BYTES / hbm.access_bytes
     return {
         "channels": hbm.channels // gpu.l2.partitions,
-        "pseudo_channels": hbm.pseudo_channels,
-        "banks": hbm.banks,
-        "row_lines": max(1, hbm.row_bytes // LINE_BYTES),
-        "burst_cycles": gpu.cycles(hbm.burst_ns) * SECTOR_BYTES / hbm.access_bytes,
-        "row_cycles": gpu.cycles(timing.rc_ns),
-        "row_miss_cycles": gpu.cycles(timing.rp_ns + timing.rcd_read_ns),
-        "activate_cycles": gpu.cycles(max(timing.faw_ns / 4, timing.rrd_s_ns)),
-        "turnaround_cycles": gpu.cycles(timing.wtr_l_ns + timing.cwl_ns),
-        "refresh_interval": gpu.cycles(timing.refi_ns),
-        "refresh_cycles": gpu.cycles(timing.rfc_ab_ns),
-        "write_batch": 32,
-        "reorder_window": gpu.cycles(timing.rc_ns) * 4,
+        "place": new_mapping(hbm.mapping, organisation),
+        "rules": rules,
+        **new_banks(total, hbm.bank_groups, hbm.banks_per_group, np.float64)._asdict(),
+        "row_before": np.full(total * hbm.banks, CLOSED, np.int64),
+        "refresh": REFRESHES[hbm.refresh],
+        "burst_cycles": burst,
+        "read_bus_cycles": burst / hbm.read_efficiency,
+        "write_bus_cycles": burst / hbm.write_efficiency,
+        "activate_cycles": max(rules.faw / 4, rules.rrd_s),
+        "turnaround_cycles": rules.rtw + rules.wtr_l - 2 * rules.burst,
+        "write_high": max(1, round(0.8 * hbm.write_queue)),
+        "write_low": round(0.2 * hbm.write_queue),
+        "reorder_window": 4 * rules.rc,
         "bus_free": np.zeros(total),
         "activate_free": np.zeros(total),
         "write_queue": np.zeros(total, np.int64),
-        "open_row": np.full(total * hbm.banks * 2, -1, np.int64),
-        "bank_free": np.zeros(total * hbm.banks),
+        "reads_waiting": np.zeros(total, np.int64),
     }
 
 

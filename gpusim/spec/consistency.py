@@ -28,6 +28,15 @@ __all__ = ["complete", "derive"]
 
 Values = Mapping[str, Any]
 
+_CONTROLLER: Mapping[str, tuple[Any, str]] = {
+    "hbm.mapping": ("permuted", "default: lines alternate between pseudo-channels, rows between bank groups"),
+    "hbm.refresh": ("all_bank", "default: what every HBM controller can do"),
+    "hbm.write_queue": (32, "default: as in Ramulator 2.1"),
+    "hbm.read_efficiency": (1.0, "default: nothing is lost but to timing rules and refresh"),
+    "hbm.write_efficiency": (1.0, "default: nothing is lost but to timing rules and refresh"),
+}
+"""Figures of the memory controller that vendors do not publish: key → (value, source)."""
+
 
 def derive(base: Values, given: Values) -> dict[str, tuple[Any, str]]:
     """Keys that follow from changing `base` by `given`: key → (new value, key that it follows)."""
@@ -61,6 +70,8 @@ def complete(values: Values) -> tuple[dict[str, Any], dict[str, str]]:
                 if key not in given and 0 < rate < math.inf:
                     full[key] = _parse(full, key) * standard.reference_bytes_per_s / rate
                     sources[key] += "; scaled to the data rate"
+        for key, (default, source) in _CONTROLLER.items():
+            fill(key, default, source)
     for clock in ("sm.rated_clock", "sm.sustained_clock"):
         if "sm.clock" in full:
             fill(clock, full["sm.clock"], "as sm.clock")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpusim.spec.checks import at_least, positive
-from gpusim.spec.schema import key, section, text
-from gpusim.spec.units import parse_bandwidth, parse_cycles, parse_size, parse_time_ns, parse_whole
+from gpusim.spec.schema import choice, key, section, text
+from gpusim.spec.units import parse_bandwidth, parse_cycles, parse_fraction, parse_size, parse_time_ns, parse_whole
 
 __all__ = ["HbmSpec", "HbmTiming"]
 
@@ -63,6 +63,11 @@ class HbmSpec:
         access_bytes: one burst.
         bandwidth_bytes_per_s: peak of all channels together.
         latency_cycles: unloaded load-to-use of an L2 miss, SM cycles *in total* (SM to L2 to DRAM and back).
+        mapping: how an address is spread over pseudo-channels, banks and rows (`gpusim.memory.hbm.mapping`).
+        refresh: `all_bank` stops a pseudo-channel, `per_bank` one bank at a time, `none` nothing.
+        write_queue: bursts a pseudo-channel's write queue holds; drained from 0.8 of them to 0.2.
+        read_efficiency, write_efficiency: share of the bus's peak that a stream of reads alone, of writes alone, reaches
+            beside what timing rules and refresh of all banks cost.
         timing: constraints in nanoseconds.
     """
 
@@ -79,12 +84,18 @@ class HbmSpec:
     access_bytes: int = field(metadata=key("access", parse_size))
     bandwidth_bytes_per_s: float = field(metadata=key("bandwidth", parse_bandwidth))
     latency_cycles: float = field(metadata=key("latency", parse_cycles))
+    mapping: str = field(metadata=key("mapping", text))
+    refresh: str = field(metadata=key("refresh", choice("all_bank", "per_bank", "none")))
+    write_queue: int = field(metadata=key("write_queue", parse_whole))
+    read_efficiency: float = field(metadata=key("read_efficiency", parse_fraction))
+    write_efficiency: float = field(metadata=key("write_efficiency", parse_fraction))
     timing: HbmTiming = field(metadata=section("timing", HbmTiming))
 
     def __post_init__(self) -> None:
         at_least(1, "hbm", {"stacks": self.stacks, "channels": self.channels, "pseudo_channels": self.pseudo_channels})
         at_least(1, "hbm", {"bank_groups": self.bank_groups, "banks_per_group": self.banks_per_group})
-        at_least(1, "hbm", {"pseudo_channel_bits": self.pseudo_channel_bits})
+        at_least(1, "hbm", {"pseudo_channel_bits": self.pseudo_channel_bits, "write_queue": self.write_queue})
+        positive("hbm", {"read_efficiency": self.read_efficiency, "write_efficiency": self.write_efficiency})
         positive(
             "hbm", {"bandwidth": self.bandwidth_bytes_per_s, "access": self.access_bytes, "row_size": self.row_bytes}
         )
