@@ -108,7 +108,7 @@ def test_does_twice_the_hbm_bandwidth_never_slow_the_naive_kernels(shape: dict[s
     """Without refresh: kernels start at other moments of its interval, so one may meet a refresh more."""
     plan = plan_of("naive", **shape)
     for size in ("0", "1MiB", "60MiB"):
-        keys = (f"l2.size={size}", "hbm.timing.rfc_ab=0ns")
+        keys = (f"l2.size={size}", "hbm.refresh=none")
         base, fast = run(plan, *keys), run(plan, *keys, "hbm.bandwidth=9.628TB/s")
         for before, after in zip(base.kernels, fast.kernels, strict=True):
             assert after.cycles <= 1.001 * before.cycles, f"{before.name}, l2.size={size}"

@@ -204,7 +204,7 @@ def test_are_requests_merged_while_the_l2_works_on_the_first_and_for_the_window_
 
     The window differs from line to line: it is 0.57 to 1.43 times its mean, each as often as the others.
     """
-    memory = system("l2.size=1MiB", "noc.coalescer=merge", "noc.merge_width=4", "hbm.timing.rfc_ab=0ns")
+    memory = system("l2.size=1MiB", "noc.coalescer=merge", "noc.merge_width=4", "hbm.refresh=none")
     v, base = memory.values, memory.tensors[0].base
     mean, lines = v["merge_window"], 512
 
