@@ -3,7 +3,7 @@
 A row is what the threads of one CTA touch with one 16-byte access each (1024 threads: 16 KiB). A CTA's threads act in
 groups of eight warps, each an agent of its own: a group issues `depth` accesses per thread, waits for all of them, and
 goes on, as an unrolled grid-stride loop does. So a CTA has depth x threads x access bytes in flight at most, and groups
-do not wait for each other.
+do not wait for each other. A reading loop adds each word to a sum, or the compiler would drop the loads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from traces.dtypes import dtype
 from traces.launch import Agents, CtaResources, KernelLaunch, WorkItem
-from traces.ops import Load, Program, Store, Wait
+from traces.ops import Load, Program, Store, Vector, Wait
 from traces.tensor import Matrix, Tensor, TensorTable, View
 
 __all__ = [
@@ -33,6 +33,8 @@ __all__ = [
 MIB = 1 << 20
 ACCESS_BYTES = 16
 """Bytes of one thread's access (`ld.global.cg.v4`)."""
+INSTRUCTIONS = 2
+"""Instructions of a reading loop per access, besides adding each word to a running sum."""
 GROUP_THREADS = 256
 """Threads that an agent stands for. Half as many give the same times within 1 % and cost twice the events."""
 ELEMENT = dtype("fp32")
@@ -108,6 +110,8 @@ def _read(matrices: tuple[Matrix, ...], group: int, groups: int, depth: int) -> 
         for row in range(0, matrix.rows, depth):
             piece = yield Load(matrix.tile(row, depth, group * width, width))
             yield Wait(piece)
+            words = min(depth, matrix.rows - row) * width
+            yield Vector(lambda: None, (), instructions=words + INSTRUCTIONS * words * 4 // ACCESS_BYTES)
 
 
 def _write(matrices: tuple[Matrix, ...], group: int, groups: int, depth: int) -> Program:

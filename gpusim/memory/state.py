@@ -247,6 +247,7 @@ def _l2(gpu: GpuSpec, lines: int) -> dict[str, Any]:
 def _servers(gpu: GpuSpec) -> dict[str, Any]:
     sm, l2 = gpu.sm, gpu.l2
     slots = max(1, sm.max_inflight_bytes // CHUNK_BYTES)
+    far = (l2.partitions - 1) / l2.partitions
     return {
         "port_cycles": SECTOR_BYTES / sm.read_port_bytes_per_clk,
         "write_port_cycles": SECTOR_BYTES / sm.write_port_bytes_per_clk,
@@ -261,7 +262,8 @@ def _servers(gpu: GpuSpec) -> dict[str, Any]:
         "inflight_slots": slots,
         "l2_latency": l2.latency_cycles,
         "fabric_latency": gpu.noc.fabric_latency_cycles,
-        "dram_latency": max(0.0, gpu.hbm.latency_cycles - l2.latency_cycles),
+        # What is measured is the mean over near and far homes, of which the far ones add the fabric's latency.
+        "dram_latency": max(0.0, gpu.hbm.latency_cycles - l2.latency_cycles - gpu.noc.fabric_latency_cycles * far),
     }
 
 
