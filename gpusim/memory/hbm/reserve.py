@@ -88,7 +88,7 @@ def take_bus(m: Any, pc: int, work: float, t: float) -> float:
     """Put `work` cycles of data on the bus; returns when they are through."""
     start = max(m.bus_free[pc], t)
     if m.refresh == ALL_BANK:
-        start = max(start, min(refresh_start(m, pc * m.banks, start) + m.rules.rfc_ab, start + m.rules.rfc_ab))
+        start = max(start, refresh_start(m, pc * m.banks, start) + m.rules.rfc_ab)
     m.bus_free[pc] = start + work
     return m.bus_free[pc]
 
