@@ -38,7 +38,7 @@ DRAM_READ, DRAM_WRITE = int(C.DRAM_READ), int(C.DRAM_WRITE)
 def _stream(
     m: Any, sms: int, workers: int, source: int, target: int, tiles: int, reading: bool, writing: bool
 ) -> float:
-    """Move `tiles` tiles from `source` to `target`, each by the worker that is free first; returns when all are done."""
+    """Move `tiles` tiles from `source` to `target`, each by the worker free first; returns when all are done."""
     free = np.zeros(sms * workers)
     for w in range(len(free)):
         free[w] = 7.0 * (w % sms) + 101.0 * (w // sms)
@@ -46,7 +46,7 @@ def _stream(
     end = 0.0
     issued, done = 0, 0
     while done < tiles:
-        w = np.argmin(free)
+        w = int(np.argmin(free))
         now = free[w]
         sm = w % sms
         if writes[w] >= 0:

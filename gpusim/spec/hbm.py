@@ -66,8 +66,8 @@ class HbmSpec:
         mapping: how an address is spread over pseudo-channels, banks and rows (`gpusim.memory.hbm.mapping`).
         refresh: `all_bank` stops a pseudo-channel, `per_bank` one bank at a time, `none` nothing.
         write_queue: bursts a pseudo-channel's write queue holds; drained from 0.8 of them to 0.2.
-        read_efficiency, write_efficiency: share of the bus's peak that a stream of reads alone, of writes alone, reaches
-            beside what timing rules and refresh of all banks cost.
+        read_efficiency, write_efficiency: share of the bus's peak that reads alone, and writes alone, reach beside what
+            timing rules and refresh of all banks cost.
         timing: constraints in nanoseconds.
     """
 

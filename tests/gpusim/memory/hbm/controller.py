@@ -61,10 +61,8 @@ def serve(requests: list[Request], rules: Rules, pcs: int, slots: int, refresh: 
             if any(r.bank in banks for r in active):
                 continue
             suffix = "ab" if what == "all" else ""
-            if any(bank in history.rows for bank in banks):
-                command = "PRE" + suffix
-            else:
-                command = "REF" + (suffix or "pb")
+            opened = any(bank in history.rows for bank in banks)
+            command = "PRE" + suffix if opened else "REF" + (suffix or "pb")
             if history.earliest(command, banks[0]) > t or (t % 2 and command.startswith("REF")):
                 continue
             send(command, banks[0], -1)
@@ -99,10 +97,8 @@ def serve(requests: list[Request], rules: Rules, pcs: int, slots: int, refresh: 
             queue.append(waiting.pop(0))
             if not waiting:
                 return t + 1, commands
-        if draining:
-            draining = len(writes) >= 0.2 * slots or not reads
-        else:
-            draining = len(writes) > 0.8 * slots or not reads
+        full = len(writes) >= 0.2 * slots if draining else len(writes) > 0.8 * slots
+        draining = full or not reads
         if t >= free["column"] and t % 2 == 0:
             column_command()
         if t >= free["row"] and not refresh_command():
