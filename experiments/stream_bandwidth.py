@@ -38,15 +38,15 @@ DRAM_READ, DRAM_WRITE = int(C.DRAM_READ), int(C.DRAM_WRITE)
 def _stream(
     m: Any, sms: int, workers: int, source: int, target: int, tiles: int, reading: bool, writing: bool
 ) -> float:
-    """Move tiles from `source` to `target`, each by the worker that is free first; returns when all are done."""
+    """Move `tiles` tiles from `source` to `target`, each by the worker free first; returns when all are done."""
     free = np.zeros(sms * workers)
-    for i in range(len(free)):
-        free[i] = 7.0 * (i % sms) + 101.0 * (i // sms)
+    for w in range(len(free)):
+        free[w] = 7.0 * (w % sms) + 101.0 * (w // sms)
     writes = np.full(len(free), -1)  # tile that the worker has read and not written yet
     end = 0.0
     issued, done = 0, 0
     while done < tiles:
-        w: Any = np.argmin(free)
+        w = int(np.argmin(free))
         now = free[w]
         sm = w % sms
         if writes[w] >= 0:

@@ -16,10 +16,9 @@ from numba.experimental import structref
 
 from gpusim.counters import COUNTERS, LEVELS
 from gpusim.errors import UserError
-from gpusim.memory.hbm.mapping import Organisation, Place, new_mapping
-from gpusim.memory.hbm.reserve import REFRESHES
-from gpusim.memory.hbm.rules import Rules, in_cycles
-from gpusim.memory.hbm.timing import CLOSED, forget_times, new_banks
+from gpusim.memory.hbm.reservations import HBM_FIELDS, hbm_values
+from gpusim.memory.hbm.rules import Rules
+from gpusim.memory.hbm.timing import forget_times
 from gpusim.memory.l2 import lines_at
 from gpusim.spec import GpuSpec
 from traces.tensor import ALIGNMENT_BYTES, Tensor
@@ -76,33 +75,7 @@ FIELDS: list[tuple[str, Any]] = [
     ("l2_latency", _FLOAT),
     ("fabric_latency", _FLOAT),
     ("dram_latency", _FLOAT),  # beyond the L2's
-    # DRAM
-    ("channels", _INT),  # per partition
-    ("place", types.NamedUniTuple(_INT, len(Place._fields), Place)),
-    ("rules", types.NamedUniTuple(_FLOAT, len(Rules._fields), Rules)),
-    ("banks", _INT),  # from here to group_read: of `hbm.timing.Banks`, so that its rules apply
-    ("banks_per_group", _INT),
-    ("open_row", _I64),
-    ("bank_act", _F64),
-    ("bank_pre", _F64),
-    ("bank_read", _F64),
-    ("bank_write", _F64),
-    ("bank_refreshed", _F64),
-    ("group_read", _F64),
-    ("row_before", _I64),  # the row each bank had open before
-    ("refresh", _INT),
-    ("burst_cycles", _FLOAT),  # of one sector
-    ("read_bus_cycles", _FLOAT),  # bus time that a sector costs in a stream of reads, of writes
-    ("write_bus_cycles", _FLOAT),
-    ("activate_cycles", _FLOAT),  # tFAW / 4
-    ("turnaround_cycles", _FLOAT),  # of the bus, to writing and back
-    ("write_high", _INT),  # sectors queued at which writes are drained
-    ("write_low", _INT),
-    ("reorder_window", _FLOAT),
-    ("bus_free", _F64),
-    ("activate_free", _F64),
-    ("write_queue", _I64),
-    ("reads_waiting", _I64),  # whether something was read since the last drain
+    *HBM_FIELDS,
     # who and what
     ("partition_of_sm", _I64),
     ("tensor_of_page", _I32),
@@ -139,7 +112,7 @@ class MemorySystem:
         self.gpu = gpu
         self.tensors = tuple(tensors)
         end = max(t.end for t in tensors)
-        self.values = _l2(gpu, -(-end // LINE_BYTES)) | _servers(gpu) | _dram(gpu) | _accounting(gpu, self.tensors)
+        self.values = _l2(gpu, -(-end // LINE_BYTES)) | _servers(gpu) | hbm_values(gpu) | _accounting(gpu, self.tensors)
         self.state = self._compile()
 
     def _compile(self) -> Any:
@@ -147,7 +120,7 @@ class MemorySystem:
 
     def run_at(self, gpu: GpuSpec) -> None:
         """Express rates and latencies in the cycles of `gpu`, the same machine at another SM clock; keep all state."""
-        for name, value in (_servers(gpu) | _dram(gpu)).items():
+        for name, value in (_servers(gpu) | hbm_values(gpu)).items():
             if isinstance(value, (int, float, Rules)):
                 self.values[name] = value
         self.state = self._compile()
@@ -264,36 +237,6 @@ def _servers(gpu: GpuSpec) -> dict[str, Any]:
         "fabric_latency": gpu.noc.fabric_latency_cycles,
         # What is measured is the mean over near and far homes, of which the far ones add the fabric's latency.
         "dram_latency": max(0.0, gpu.hbm.latency_cycles - l2.latency_cycles - gpu.noc.fabric_latency_cycles * far),
-    }
-
-
-def _dram(gpu: GpuSpec) -> dict[str, Any]:
-    hbm, timing = gpu.hbm, gpu.hbm.timing
-    total = hbm.pseudo_channels_total
-    organisation = Organisation(
-        hbm.pseudo_channels, hbm.bank_groups, hbm.banks_per_group, hbm.row_bytes, hbm.access_bytes
-    )
-    rules = in_cycles(timing, gpu.cycles(1.0))
-    burst = gpu.cycles(hbm.burst_ns) * SECTOR_BYTES / hbm.access_bytes
-    return {
-        "channels": hbm.channels // gpu.l2.partitions,
-        "place": new_mapping(hbm.mapping, organisation),
-        "rules": rules,
-        **new_banks(total, hbm.bank_groups, hbm.banks_per_group, np.float64)._asdict(),
-        "row_before": np.full(total * hbm.banks, CLOSED, np.int64),
-        "refresh": REFRESHES[hbm.refresh],
-        "burst_cycles": burst,
-        "read_bus_cycles": burst / hbm.read_efficiency,
-        "write_bus_cycles": burst / hbm.write_efficiency,
-        "activate_cycles": max(rules.faw / 4, rules.rrd_s),
-        "turnaround_cycles": rules.rtw + rules.wtr_l - 2 * rules.burst,
-        "write_high": max(1, round(0.8 * hbm.write_queue)),
-        "write_low": round(0.2 * hbm.write_queue),
-        "reorder_window": 4 * rules.rc,
-        "bus_free": np.zeros(total),
-        "activate_free": np.zeros(total),
-        "write_queue": np.zeros(total, np.int64),
-        "reads_waiting": np.zeros(total, np.int64),
     }
 
 

@@ -50,9 +50,9 @@ class HbmSpec:
     """The DRAM.
 
     Attributes:
-        standard: family, such as `HBM3e` or `GDDR6X`; gives organisation and timing unless they are set.
+        standard: JEDEC family, `HBM3e` or `HBM2e`; gives organisation and timing unless they are set.
         size_bytes: memory that software can use.
-        stacks: stacks on the package, devices for GDDR (information; `channels` says how much is enabled).
+        stacks: stacks on the package (information; `channels` says how much is enabled).
         channels: channels enabled on the GPU, all stacks together.
         channels_per_stack: channels a full stack has.
         pseudo_channels: pseudo-channels per channel.
@@ -66,8 +66,8 @@ class HbmSpec:
         mapping: how an address is spread over pseudo-channels, banks and rows (`gpusim.memory.hbm.mapping`).
         refresh: `all_bank` stops a pseudo-channel, `per_bank` one bank at a time, `none` nothing.
         write_queue: bursts a pseudo-channel's write queue holds; drained from 0.8 of them to 0.2.
-        read_efficiency, write_efficiency: share of the peak that a stream of reads alone, of writes alone, reaches
-            beside what timing rules and refresh of all banks cost.
+        read_efficiency, write_efficiency: share of the bus's peak that reads alone, and writes alone, reach beside what
+            timing rules and refresh of all banks cost.
         timing: constraints in nanoseconds.
     """
 

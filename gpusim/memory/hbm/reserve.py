@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from gpusim.jit import njit
-from gpusim.memory.hbm.mapping import map_address
+from gpusim.memory.hbm.mapping import LINE_BYTES, map_address
 from gpusim.memory.hbm.timing import CLOSED, bank_ready_to_act, bank_ready_to_precharge
 
 SECTOR_BYTES = 32
-LINE_BYTES = 128
 NO_REFRESH, ALL_BANK, PER_BANK = range(3)
 REFRESHES = {"none": NO_REFRESH, "all_bank": ALL_BANK, "per_bank": PER_BANK}
 """`hbm.refresh` → its number here (the same as in `scheduler`)."""
@@ -88,7 +87,7 @@ def take_bus(m: Any, pc: int, work: float, t: float) -> float:
     """Put `work` cycles of data on the bus; returns when they are through."""
     start = max(m.bus_free[pc], t)
     if m.refresh == ALL_BANK:
-        start = max(start, min(refresh_start(m, pc * m.banks, start) + m.rules.rfc_ab, start + m.rules.rfc_ab))
+        start = max(start, refresh_start(m, pc * m.banks, start) + m.rules.rfc_ab)
     m.bus_free[pc] = start + work
     return m.bus_free[pc]
 

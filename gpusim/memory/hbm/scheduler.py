@@ -18,7 +18,6 @@ from gpusim.memory.hbm.queues import (
     FOREVER,
     READS,
     WRITES,
-    Queues,
     Requests,
     dequeue,
     enqueue,
@@ -43,7 +42,19 @@ from gpusim.memory.hbm.timing import (
     issue_write,
 )
 
-__all__ = ["ACT", "COMMANDS", "PRE", "PREAB", "READ", "REFAB", "REFPB", "WRITE", "Controller", "run_stream"]
+__all__ = [
+    "ACT",
+    "COMMANDS",
+    "PRE",
+    "PREAB",
+    "READ",
+    "REFAB",
+    "REFPB",
+    "WRITE",
+    "Controller",
+    "row_hit_rate",
+    "run_stream",
+]
 
 COMMANDS = ("ACT", "PRE", "RD", "WR", "PREab", "REFab", "REFpb")
 ACT, PRE, READ, WRITE, PREAB, REFAB, REFPB = range(7)
@@ -272,9 +283,3 @@ def row_hit_rate(requests: Requests) -> float:
     """Share of the requests with a first command whose first command was RD or WR."""
     first = requests.first[requests.first >= 0]
     return float(np.isin(first, (READ, WRITE)).mean()) if len(first) else float("nan")
-
-
-def reset_queues(queues: Queues) -> None:
-    """Forget what is queued."""
-    queues.length[:] = 0
-    queues.busy[:] = 0
