@@ -231,7 +231,7 @@ class _Kernel:
             if slot in self._cta_in and values["live_agents"][slot] == 0:
                 del self._cta_in[slot]
                 while self._started < self._launch.ctas and slot not in self._cta_in:
-                    self._start_cta(slot, now + self._gpu.sm.cta_launch_interval_cycles)
+                    self._start_cta(slot, now + self._gpu.sm.cta_turnover_cycles)
 
 
 def _timeline(memory: MemorySystem) -> Timeline:

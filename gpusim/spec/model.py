@@ -60,6 +60,7 @@ class SmSpec:
         shared_latency_cycles: shared-memory load-to-use.
         cta_launch_interval_cycles: cycles between two CTA launches, whole GPU.
         tpc_stagger_cycles: how much later than the first the second SM of a TPC (odd SM number) gets its first CTA.
+        cta_turnover_cycles: from a CTA's end to the first instruction of the next one in its place.
         kernel_overhead_cycles: from launch to the first CTA, plus the drain at the end.
         cta_order: SM of the 0th, 1st, 2nd … CTA of an empty GPU, each SM once; more CTAs go round again.
         partition_of_sm: L2 partition that each SM is attached to.
@@ -88,6 +89,7 @@ class SmSpec:
     shared_latency_cycles: float = field(metadata=key("shared_latency", parse_cycles))
     cta_launch_interval_cycles: float = field(metadata=key("cta_launch_interval", parse_cycles))
     tpc_stagger_cycles: float = field(metadata=key("tpc_stagger", parse_cycles))
+    cta_turnover_cycles: float = field(metadata=key("cta_turnover", parse_cycles))
     kernel_overhead_cycles: float = field(metadata=key("kernel_overhead", parse_cycles))
     cta_order: tuple[int, ...] = field(metadata=key("cta_order", parse_int_list))
     partition_of_sm: tuple[int, ...] = field(metadata=key("partition_of_sm", parse_int_list))

@@ -15,10 +15,12 @@ import numpy as np
 from kernels_cupy.provenance import provenance
 
 SOURCE = Path(__file__).with_suffix(".cu")
+SPIN_CYCLES = 20_000
 LAUNCHES = {
     "one_small_cta_per_sm": (1, 128, 0),
     "one_full_cta_per_sm": (1, 384, 230_000),
     "two_ctas_per_sm": (2, 128, 65_536),
+    "full_ctas_in_8_waves": (8, 384, 230_000),
 }
 """Name → (CTAs per SM, threads per CTA, dynamic shared bytes per CTA)."""
 
@@ -33,10 +35,26 @@ def measure(ctas_per_sm: int, threads: int, shared_bytes: int, repeats: int = 5)
     launches = []
     for _ in range(repeats + 1):
         start, sm = cupy.zeros(ctas, cupy.uint64), cupy.zeros(ctas, cupy.uint32)
-        kernel((ctas,), (threads,), (start, sm, np.int32(20_000)), shared_mem=shared_bytes)
+        kernel((ctas,), (threads,), (start, sm, np.int32(SPIN_CYCLES)), shared_mem=shared_bytes)
         ns = start.get()
         launches.append({"start_ns": (ns - ns.min()).tolist(), "sm": sm.get().tolist()})
     return launches[1:]
+
+
+def turnover_ns(launch: dict[str, Any]) -> float:
+    """Median time from one CTA's start to the next one's on SMs that hold one CTA at a time, less the spinning."""
+    by_sm: dict[int, list[int]] = {}
+    for sm, ns in zip(launch["sm"], launch["start_ns"], strict=True):
+        by_sm.setdefault(sm, []).append(ns)
+    gaps = np.concatenate([np.diff(sorted(starts)) for starts in by_sm.values()])
+    return float(np.median(gaps)) - SPIN_CYCLES / boost_ghz()
+
+
+def boost_ghz() -> float:
+    """Highest SM clock in GHz, which a spinning kernel runs at."""
+    import cupy
+
+    return float(cupy.cuda.Device().attributes["ClockRate"]) / 1e6
 
 
 def tpc_lag_ns(launch: dict[str, Any]) -> float:
@@ -58,6 +76,10 @@ def main() -> None:
         last = [max(run["start_ns"]) for run in runs]
         lag = float(np.mean([tpc_lag_ns(run) for run in runs]))
         result[name] = {"last_start_ns": last, "tpc_lag_ns": lag, "last_run": runs[-1]}
+        if name == "full_ctas_in_8_waves":
+            result[name]["turnover_ns"] = float(np.mean([turnover_ns(run) for run in runs]))
+            result[name]["clock_ghz"] = boost_ghz()
+            print(f"from a CTA's end to its successor's start: {result[name]['turnover_ns']:.0f} ns")
         print(f"{name}: last CTA after {last} ns, second SM of a TPC {lag:.1f} ns after the first")
     Path(output).write_text(json.dumps(result) + "\n")
 
