@@ -132,7 +132,7 @@ def softmax_instructions(kernel: MeasuredKernel) -> int:
     """
     if kernel.block[1] > 1:
         return 54
-    return 66 if kernel.dynamic_shared_bytes > 1024 else 104
+    return 66 if kernel.dynamic_shared_bytes > 1024 else 110
 
 
 def cudnn_schedule(kernel: MeasuredKernel) -> Flash3Schedule:
