@@ -28,6 +28,7 @@ def cache_folder() -> Path:
     for name in COMPILED_PACKAGES:
         for source in sorted((package / name).rglob("*.py")):
             digest.update(source.read_bytes())
+    digest.update((package / "counters.py").read_bytes())  # its numbers are compiled in
     base = os.environ.get("GPUSIM_CACHE") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpusim"
     )

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from gpusim.memory.l2 import home_partition, place
+from gpusim.memory.l2.home import home_partition
+from gpusim.memory.l2.slice_hash import place
 from gpusim.memory.state import MemorySystem
 
 SECTORS = 4
@@ -78,7 +79,7 @@ class Cache:
         self.partitions, self.ways, self.cached = l2.partitions, l2.ways, bool(v["cached"])
         self.home_allocation, self.through = l2.home_allocation, l2.write_policy == "write_through"
         self.cap_sectors = int(l2.dirty_cap_bytes) // 32 // l2.partitions
-        self.lines_per_way = v["sets"]
+        self.lines_per_way, self.hashing = v["sets"], v["slice_hash"]
         self.partition_of_sm = memory.gpu.sm.partition_of_sm
         self.tensors = memory.tensors
         self.sets: dict[tuple[int, int], Set] = defaultdict(lambda: Set(self.ways))
@@ -108,7 +109,7 @@ class Cache:
         return int(home_partition.py_func(self._hash, line))  # type: ignore[attr-defined]
 
     def set_of(self, partition: int, line: int) -> Set:
-        return self.sets[partition, int(place.py_func(line, self.lines_per_way)[1])]  # type: ignore[attr-defined]
+        return self.sets[partition, int(place.py_func(line, self.lines_per_way, self.hashing)[1])]  # type: ignore[attr-defined]
 
     def _count(self, counter: str, line: int, sectors: Sectors) -> None:
         self.counts[counter, self.owner(line)] += len(sectors)
