@@ -50,7 +50,7 @@ def _walk(
     tally: Any,
     writing: bool,
     merging: bool,
-    flags: int,
+    flags: int | None,
 ) -> tuple[float, float]:
     """Access runs of bytes line by line, keeping no more than the SM's limit outstanding.
 
@@ -60,7 +60,6 @@ def _walk(
         (when the last data is there or the last write accepted, when the last chunk was issued).
     """
     partition = m.partition_of_sm[sm]
-    hint, through_l1 = flags & (THROUGH_L1 - 1), flags >= THROUGH_L1
     ring = sm * m.inflight_slots
     slot = m.inflight_next[sm]
     issue = max(now, m.inflight[ring + slot])
@@ -90,13 +89,15 @@ def _walk(
                 mask &= 15 >> (3 - ((last_byte >> 5) & 3))
             if writing:
                 ready = max(issue, now + write_line(m, partition, line, tag, set_index, mask, now, tally))
+            elif flags is None:
+                ready = read_line(m, sm, line, tag, set_index, mask, None, now, issue, merging, tally)
             else:
-                if through_l1:
+                if flags >= THROUGH_L1:
                     mask = l1_misses(m, sm, line, mask, tally)
+                ready = issue + m.l1_latency
                 if mask:
+                    hint = flags & (THROUGH_L1 - 1)
                     ready = read_line(m, sm, line, tag, set_index, mask, hint, now, issue, merging, tally)
-                else:
-                    ready = issue + m.l1_latency
             if ready > done:
                 done = ready
             line += 1
@@ -139,17 +140,21 @@ def read_tile(
     tally = m.tally
     tally[:] = 0
     merging = m.merge_width > 1 and shares == 1
-    worst = now
     if runs == 1:
         piece = (run_bytes // shares + 127) // 128 * 128
-        first = min(run_bytes, piece * share)
-        last = run_bytes if share == shares - 1 else min(run_bytes, piece * (share + 1))
-        if last > first:
-            worst = _walk(m, sm, address + first, 1, last - first, pitch, now, tally, False, merging, flags)[0]
+        start = min(run_bytes, piece * share)
+        length = (run_bytes if share == shares - 1 else min(run_bytes, piece * (share + 1))) - start
+        count = 1
     else:
-        first, last = runs * share // shares, runs * (share + 1) // shares
-        start = address + first * pitch
-        worst = _walk(m, sm, start, last - first, run_bytes, pitch, now, tally, False, merging, flags)[0]
+        first, length = runs * share // shares, run_bytes
+        count, start = runs * (share + 1) // shares - first, first * pitch
+    worst = now
+    if length <= 0:
+        pass
+    elif m.plain_lru and flags == 0:
+        worst = _walk(m, sm, address + start, count, length, pitch, now, tally, False, merging, None)[0]
+    else:
+        worst = _walk(m, sm, address + start, count, length, pitch, now, tally, False, merging, flags)[0]
     delivered = sectors_of(address, runs, run_bytes, pitch)
     crossing = tally[L1_MISS] if flags >= THROUGH_L1 else delivered
     end = worst
@@ -168,7 +173,7 @@ def write_tile(m: Any, sm: int, tensor: int, address: int, runs: int, run_bytes:
     """Write a tile from SM `sm`; returns the cycle at which the SM has sent all of it."""
     tally = m.tally
     tally[:] = 0
-    sent = _walk(m, sm, address, runs, run_bytes, pitch, now, tally, True, False, 0)[1]
+    sent = _walk(m, sm, address, runs, run_bytes, pitch, now, tally, True, False, None)[1]
     count = tally[L2_WRITE]
     port = max(m.write_port_free[sm], now) + count * m.write_port_cycles
     m.write_port_free[sm] = port

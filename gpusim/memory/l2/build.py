@@ -1,4 +1,4 @@
-"""The compiled record's fields of the L2 and its coalescer, and their values for a GPU."""
+"""The compiled record's fields of the L2, and their values for a GPU."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from numba import types
 
 from gpusim.errors import UserError
-from gpusim.memory.l2.coalescer import MERGE_SLOTS
+from gpusim.memory.l2 import coalescer
 from gpusim.memory.l2.home import home_mask
 from gpusim.memory.l2.policies import REPLACEMENTS, SLICE_HASHES, WRITE_POLICIES, home_depth
 from gpusim.memory.l2.tags import EMPTY, MAX_TAG
 from gpusim.memory.sizes import LINE_BYTES, SECTOR_BYTES
 from gpusim.spec import GpuSpec
 
-_INT, _FLOAT, _I32 = types.int64, types.float64, types.int32[::1]
+_INT = types.int64
 FIELDS: list[tuple[str, Any]] = [
     ("partitions", _INT),
     ("sets", _INT),
@@ -40,15 +40,7 @@ FIELDS: list[tuple[str, Any]] = [
     ("dice", types.int64[::1]),  # one element
     ("pin_ways", _INT),  # most persisting lines of a set
     ("pinned", types.int64[::1]),  # persisting lines, per set
-    # coalescer
-    ("merge_width", _INT),
-    ("merge_window", _FLOAT),
-    ("merge_group_of_sm", types.int64[::1]),
-    ("merge_line", _I32),
-    ("merge_mask", _I32),  # sectors that the request brings
-    ("merge_count", _I32),
-    ("merge_start", types.float64[::1]),
-    ("merge_ready", types.float64[::1]),
+    *coalescer.FIELDS,
 ]
 
 
@@ -87,7 +79,7 @@ def start(gpu: GpuSpec, lines: int) -> dict[str, Any]:
         "tags": np.full(rows * ways, EMPTY, np.uint32),
         "dirty_sectors": np.zeros(l2.partitions, np.int64),
         **_replacement(gpu, rows),
-        **_coalescer(gpu, cached),
+        **coalescer.start(gpu, bool(cached)),
     }
 
 
@@ -103,19 +95,4 @@ def _replacement(gpu: GpuSpec, rows: int) -> dict[str, Any]:
         "dice": np.zeros(1, np.int64),
         "pin_ways": pin_ways,
         "pinned": np.zeros(rows, np.int64),
-    }
-
-
-def _coalescer(gpu: GpuSpec, cached: int) -> dict[str, Any]:
-    groups = gpu.sm.merge_group_of_sm
-    slots = (max(groups) + 1) * MERGE_SLOTS
-    return {
-        "merge_width": gpu.noc.merge_width if gpu.noc.coalescer == "merge" and cached else 1,
-        "merge_window": gpu.noc.merge_window_cycles,
-        "merge_group_of_sm": np.array(groups, np.int64),
-        "merge_line": np.full(slots, -1, np.int32),
-        "merge_mask": np.zeros(slots, np.int32),
-        "merge_count": np.zeros(slots, np.int32),
-        "merge_start": np.zeros(slots),
-        "merge_ready": np.zeros(slots),
     }

@@ -1,42 +1,50 @@
 """The read coalescer between SMs and L2: reads of one line by SMs of a merge group, close in time, become one.
 
-Each group has a table with one open request per entry; a line's entry is found by its low bits. A request stays open
-while the L2 works on it: for the window after a hit, and for as long as the miss and the queues before it take on top.
-`noc.coalescer = "none"` is a width of 1.
+Each group (`sm.merge_group_of_sm`) has a table with one open request per entry; a line's entry is found by its low bits.
+A request takes others while it has fewer than `noc.merge_width`, brings the sectors they want, and is open: from
+`noc.merge_window` before it was sent, and while the L2 works on it, which is the window after a hit, and as long as the
+miss and the queues before it take on top. `noc.coalescer = "none"` is a width of 1.
+
+The check itself stands in `gpusim.memory.l2.read.read_line`: as a function of its own it costs a tenth of the speed of
+the simulator, because Numba then counts references to the table's arrays on every line.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from gpusim.jit import njit
+import numpy as np
+from numba import types
+
+from gpusim.spec import GpuSpec
 
 MERGE_SLOTS = 1 << 11
 """Entries of a group's table; far more than requests that can be in flight."""
 
-
-@njit
-def entry_of(m: Any, sm: int, line: int) -> int:
-    """The table entry that a read of `line` by SM `sm` uses."""
-    return m.merge_group_of_sm[sm] * MERGE_SLOTS + (line & (MERGE_SLOTS - 1))
-
-
-@njit
-def may_join(m: Any, entry: int, line: int, mask: int, issue: float) -> bool:
-    """Whether the entry's open request brings sectors `mask` of `line` and takes another SM, at `issue`."""
-    return (
-        m.merge_line[entry] == line
-        and m.merge_mask[entry] & mask == mask
-        and m.merge_count[entry] < m.merge_width
-        and m.merge_start[entry] - m.merge_window <= issue <= m.merge_ready[entry] - m.l2_latency + m.merge_window
-    )
+_I32, _F64 = types.int32[::1], types.float64[::1]
+FIELDS: list[tuple[str, Any]] = [
+    ("merge_width", types.int64),
+    ("merge_window", types.float64),
+    ("merge_group_of_sm", types.int64[::1]),
+    ("merge_line", _I32),
+    ("merge_mask", _I32),  # sectors that the request brings
+    ("merge_count", _I32),
+    ("merge_start", _F64),
+    ("merge_ready", _F64),
+]
 
 
-@njit
-def open_request(m: Any, entry: int, line: int, mask: int, issue: float, ready: float) -> None:
-    """Replace the entry's request by a new one."""
-    m.merge_line[entry] = line
-    m.merge_mask[entry] = mask
-    m.merge_count[entry] = 1
-    m.merge_start[entry] = issue
-    m.merge_ready[entry] = ready
+def start(gpu: GpuSpec, cached: bool) -> dict[str, Any]:
+    """The fields' values for a GPU; without an L2 nothing is merged."""
+    groups = gpu.sm.merge_group_of_sm
+    slots = (max(groups) + 1) * MERGE_SLOTS
+    return {
+        "merge_width": gpu.noc.merge_width if gpu.noc.coalescer == "merge" and cached else 1,
+        "merge_window": gpu.noc.merge_window_cycles,
+        "merge_group_of_sm": np.array(groups, np.int64),
+        "merge_line": np.full(slots, -1, np.int32),
+        "merge_mask": np.zeros(slots, np.int32),
+        "merge_count": np.zeros(slots, np.int32),
+        "merge_start": np.zeros(slots),
+        "merge_ready": np.zeros(slots),
+    }

@@ -2,7 +2,7 @@
 
 A set's order begins with its persisting lines (`m.pinned` of them): lines loaded `evict_last` while the set-aside had
 room. The others are kept in order behind them, and only they are victims. LRU without hints and set-aside, the common
-case, takes the short cut through `tags.touch`.
+case, takes a short cut through `tags.touch` and `tags.insert_at`, with the same result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from gpusim.jit import njit
 from gpusim.memory.l2.ages import DISTANT, LONG, SOON, age, enter, group_of, leave, start_of
-from gpusim.memory.l2.policies import EVICT_FIRST, EVICT_LAST, NO_ALLOCATE, NORMAL
+from gpusim.memory.l2.policies import EVICT_FIRST, EVICT_LAST, NO_ALLOCATE
 from gpusim.memory.l2.replacement.rules import (
     BIMODAL_TOP,
     FILL_BIMODAL,
@@ -22,7 +22,7 @@ from gpusim.memory.l2.replacement.rules import (
     HIT_TO_TOP,
     VICTIM_ANY,
 )
-from gpusim.memory.l2.tags import EMPTY, TAG_SHIFT, as_int, find, insert_at, move, touch
+from gpusim.memory.l2.tags import EMPTY, TAG_SHIFT, as_int, find, move
 
 BY_POLICY = -1
 """Depth of a fill that the replacement policy decides."""
@@ -35,28 +35,6 @@ def look_up(m: Any, row: int, tag: int, mask: int, hint: int) -> tuple[int, int]
     Returns:
         (sectors of `mask` that were valid before, victim word or 0).
     """
-    if m.plain_lru and hint == NORMAL:
-        return touch(m.tags, row * m.ways, m.ways, tag, mask)
-    return _look_up(m, row, tag, mask, hint)
-
-
-@njit
-def leave_at_home(m: Any, row: int, tag: int, mask: int, hint: int) -> int:
-    """Keep an absent line that passes its home, where `l2.home_allocation` or the hint says; returns the victim."""
-    if m.plain_lru and hint == NORMAL:
-        return insert_at(m.tags, row * m.ways, m.ways, m.home_depth, tag, mask)
-    return fill(m, row, tag, mask, hint, m.home_depth)
-
-
-@njit
-def draw(m: Any, count: int) -> int:
-    """A number below `count`: the next of a linear congruential sequence, the same in every run."""
-    m.dice[0] = (m.dice[0] * 1103515245 + 12345) & 0x7FFFFFFF
-    return (m.dice[0] >> 15) % count
-
-
-@njit
-def _look_up(m: Any, row: int, tag: int, mask: int, hint: int) -> tuple[int, int]:
     base = row * m.ways
     place = find(m.tags, base, m.ways, tag)
     if place < 0:
@@ -66,6 +44,21 @@ def _look_up(m: Any, row: int, tag: int, mask: int, hint: int) -> tuple[int, int
         m.tags[base + place] = word | np.uint32(mask)
     _hit(m, row, place, hint)
     return as_int(word) & mask, 0
+
+
+@njit
+def pass_home(m: Any, row: int, tag: int, mask: int, held: int, hint: int) -> int:
+    """Keep sectors that pass the line's home, where `l2.home_allocation` or the hint says; returns the victim word."""
+    if held or hint == NO_ALLOCATE:
+        return look_up(m, row, tag, mask, hint)[1]
+    return fill(m, row, tag, mask, hint, m.home_depth)
+
+
+@njit
+def draw(m: Any, count: int) -> int:
+    """A number below `count`: the next of a linear congruential sequence, the same in every run."""
+    m.dice[0] = (m.dice[0] * 1103515245 + 12345) & 0x7FFFFFFF
+    return (m.dice[0] >> 15) % count
 
 
 @njit

@@ -11,11 +11,10 @@ from typing import Any
 
 from gpusim.counters import C
 from gpusim.jit import njit
-from gpusim.memory.l2.coalescer import entry_of, may_join, open_request
+from gpusim.memory.l2.coalescer import MERGE_SLOTS
 from gpusim.memory.l2.home import home_partition
-from gpusim.memory.l2.ordered import leave_at_home, look_up
-from gpusim.memory.l2.policies import NO_ALLOCATE
-from gpusim.memory.l2.tags import POPCOUNT, probe
+from gpusim.memory.l2.ordered import look_up, pass_home
+from gpusim.memory.l2.tags import POPCOUNT, insert_at, probe, touch
 from gpusim.memory.l2.write import evict
 from gpusim.memory.memory_side import memory_read
 from gpusim.memory.servers import queue
@@ -25,7 +24,7 @@ L2_READ, L2_MISS, FABRIC_READ, FAR_HIT = int(C.L2_READ), int(C.L2_MISS), int(C.F
 
 @njit
 def _fetch(
-    m: Any, near: int, line: int, tag: int, set_index: int, missing: int, hint: int, now: float, tally: Any
+    m: Any, near: int, line: int, tag: int, set_index: int, missing: int, hint: int | None, now: float, tally: Any
 ) -> tuple[float, float]:
     """Bring missing sectors to the near partition; returns (latency beyond an L2 hit's, longest wait in a queue)."""
     home = home_partition(m, line)
@@ -46,8 +45,15 @@ def _fetch(
         extra, longer = memory_read(m, line, home, slice_index, absent, now, tally)
         latency += extra
         wait = max(wait, longer)
-        if m.cached and m.home_depth >= 0 and hint != NO_ALLOCATE:
-            victim = look_up(m, row, tag, absent, hint)[1] if held else leave_at_home(m, row, tag, absent, hint)
+        if m.cached and m.home_depth >= 0:
+            if hint is None:
+                base = row * m.ways
+                if held:
+                    victim = touch(m.tags, base, m.ways, tag, absent)[1]
+                else:
+                    victim = insert_at(m.tags, base, m.ways, m.home_depth, tag, absent)
+            else:
+                victim = pass_home(m, row, tag, absent, held, hint)
             evict(m, home, set_index, victim, now)
     return latency, wait
 
@@ -60,16 +66,26 @@ def read_line(
     tag: int,
     set_index: int,
     mask: int,
-    hint: int,
+    hint: int | None,
     now: float,
     issue: float,
     merging: bool,
     tally: Any,
 ) -> float:
-    """Read sectors `mask` of one line, sent at `issue`; returns when they leave the L2 for the SM."""
+    """Read sectors `mask` of one line, sent at `issue`; returns when they leave the L2 for the SM.
+
+    A `hint` of None says that sets are kept in plain LRU order and the load has no hint. That case, nearly every line
+    there is, is compiled apart, without a trace of the policies.
+    """
     partition = m.partition_of_sm[sm]
-    entry = entry_of(m, sm, line)
-    if merging and may_join(m, entry, line, mask, issue):
+    entry = m.merge_group_of_sm[sm] * MERGE_SLOTS + (line & (MERGE_SLOTS - 1))
+    if (
+        merging
+        and m.merge_line[entry] == line
+        and m.merge_mask[entry] & mask == mask
+        and m.merge_count[entry] < m.merge_width
+        and m.merge_start[entry] - m.merge_window <= issue <= m.merge_ready[entry] - m.l2_latency + m.merge_window
+    ):
         m.merge_count[entry] += 1
         return m.merge_ready[entry]
     sectors = POPCOUNT[mask]
@@ -78,7 +94,11 @@ def read_line(
     wait = queue(m.slice_free, partition * m.slices + set_index % m.slices, now, sectors * m.slice_cycles)
     present = 0
     if m.cached:
-        present, victim = look_up(m, partition * m.sets + set_index, tag, mask, hint)
+        row = partition * m.sets + set_index
+        if hint is None:
+            present, victim = touch(m.tags, row * m.ways, m.ways, tag, mask)
+        else:
+            present, victim = look_up(m, row, tag, mask, hint)
         if victim & 0xF0:
             evict(m, partition, set_index, victim, now)
     missing = mask & ~present
@@ -89,5 +109,9 @@ def read_line(
         wait = max(wait, longer)
     ready = max(issue, now + wait) + latency
     if merging:
-        open_request(m, entry, line, mask, issue, ready)
+        m.merge_line[entry] = line
+        m.merge_mask[entry] = mask
+        m.merge_count[entry] = 1
+        m.merge_start[entry] = issue
+        m.merge_ready[entry] = ready
     return ready

@@ -17,7 +17,7 @@ from gpusim.memory.l2.home import home_partition
 from gpusim.memory.l2.ordered import look_up
 from gpusim.memory.l2.policies import NORMAL, WRITE_AROUND, WRITE_BACK
 from gpusim.memory.l2.slice_hash import line_at
-from gpusim.memory.l2.tags import CLEAN, POPCOUNT, as_int, find, invalidate, oldest_dirty
+from gpusim.memory.l2.tags import CLEAN, POPCOUNT, as_int, find, invalidate, oldest_dirty, touch
 from gpusim.memory.memory_side import LEVEL_DRAM_WRITE, LINES_PER_PAGE_SHIFT, memory_write
 from gpusim.memory.servers import queue
 from gpusim.memory.timeline import record_bytes
@@ -56,7 +56,10 @@ def _take(m: Any, partition: int, tag: int, set_index: int, mask: int, now: floa
         if place >= 0:
             m.tags[row * m.ways + place] |= np.uint32(mask)
         return 0.0
-    victim = look_up(m, row, tag, mask, NORMAL)[1]
+    if m.plain_lru:
+        victim = touch(m.tags, row * m.ways, m.ways, tag, mask)[1]
+    else:
+        victim = look_up(m, row, tag, mask, NORMAL)[1]
     return evict(m, partition, set_index, victim, now)
 
 
