@@ -1,7 +1,7 @@
 """The read coalescer between SMs and L2: reads of one line by SMs of a merge group, close in time, become one.
 
-Each group (`sm.merge_group_of_sm`) has a table with one open request per entry; a line's entry is found by its low bits.
-A request takes others while it has fewer than `noc.merge_width`, brings the sectors they want, and is open: from
+Each group (`sm.merge_group_of_sm`) has a table of open requests; a line's entry is found by its low bits. A request
+takes others while it has fewer than `noc.merge_width`, brings the sectors they want, and is open: from
 `noc.merge_window` before it was sent, and while the L2 works on it, which is the window after a hit, and as long as the
 miss and the queues before it take on top. `noc.coalescer = "none"` is a width of 1.
 

@@ -56,10 +56,9 @@ def _take(m: Any, partition: int, tag: int, set_index: int, mask: int, now: floa
         if place >= 0:
             m.tags[row * m.ways + place] |= np.uint32(mask)
         return 0.0
-    if m.plain_lru:
-        victim = touch(m.tags, row * m.ways, m.ways, tag, mask)[1]
-    else:
-        victim = look_up(m, row, tag, mask, NORMAL)[1]
+    base = row * m.ways
+    found = touch(m.tags, base, m.ways, tag, mask) if m.plain_lru else look_up(m, row, tag, mask, NORMAL)
+    victim = found[1]
     return evict(m, partition, set_index, victim, now)
 
 
