@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpusim.counters import C
-from gpusim.memory.state import SECTOR_BYTES, MemorySystem
+from gpusim.memory.state import MemorySystem
 from gpusim.result import KernelResult
 from traces.launch import KernelLaunch, Workload
 
@@ -28,10 +28,18 @@ def check_kernel(kernel: KernelResult, plan: Workload, launch: KernelLaunch, mem
             n[C.L2_READ] + n[C.L2_WRITE],
         )
         _equal(kernel.name, tensor.name, "writes into L2 = writes out of SMs", n[C.L2_WRITE], n[C.SM_WRITE])
-        _equal(kernel.name, tensor.name, "misses = far hits + DRAM reads", n[C.L2_MISS], n[C.FAR_HIT] + n[C.DRAM_READ])
+        _equal(
+            kernel.name,
+            tensor.name,
+            "misses = far hits + memory-side hits + DRAM reads",
+            n[C.L2_MISS],
+            n[C.FAR_HIT] + n[C.MSC_HIT] + n[C.DRAM_READ],
+        )
+        if kernel.memory_side:
+            _equal(kernel.name, tensor.name, "memory-side misses = DRAM reads", n[C.MSC_MISS], n[C.DRAM_READ])
         if n[C.L2_READ] > n[C.SM_READ]:
             raise ConservationError(f"{kernel.name}, {tensor.name}: L2 reads exceed what SMs received")
-    held = sum(memory.dirty_bytes().values()) // SECTOR_BYTES
+    held = memory.dirty_sectors()
     booked = int(memory.values["dirty_sectors"].sum())
     _equal(kernel.name, "all", "dirty sectors in the tags = dirty sectors booked", held, booked)
 

@@ -37,6 +37,14 @@ class C(IntEnum):
     """32-byte units written to shared memory (landing tiles, row exchange)."""
     FAR_HIT = 12
     """Read sectors missing near but found in the line's home partition."""
+    L1_HIT = 13
+    """Sectors that plain loads found in their SM's L1."""
+    L1_MISS = 14
+    """Sectors that plain loads did not find there."""
+    MSC_HIT = 15
+    """Read sectors missing in the L2 but found in the memory-side cache."""
+    MSC_MISS = 16
+    """Read sectors found in neither."""
 
 
 COUNTERS = tuple(C)

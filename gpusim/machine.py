@@ -20,7 +20,7 @@ from gpusim.memory.state import ACTIVITIES, MemorySystem
 from gpusim.result import KernelResult, Result, Timeline
 from gpusim.sm import opcodes as oc
 from gpusim.sm.core import step
-from gpusim.sm.occupancy import ctas_per_sm
+from gpusim.sm.occupancy import RESERVED_SHARED_BYTES, ctas_per_sm
 from gpusim.sm.program import ProgramTable
 from gpusim.sm.state import SmArray
 from gpusim.spec import GpuSpec
@@ -100,7 +100,7 @@ class _Kernel:
         # Tensor cores draw so much power that the clock comes down.
         busy = bool(np.any(self._programs.ops[: self._programs.used, oc.CODE] == oc.MATMUL))
         self._gpu = gpu.at_clock(gpu.clock_hz("sustained")) if busy else gpu
-        memory.run_at(self._gpu)
+        memory.run_at(self._gpu, self._occupancy * (launch.resources.shared_bytes + RESERVED_SHARED_BYTES))
         self._sms = SmArray(gpu.sm.count, self._occupancy, len(self._programs.ranges[first[0][0]]), launch.instruction)
 
     def run(self, start: float) -> KernelResult:
@@ -142,6 +142,7 @@ class _Kernel:
             clock_hz=gpu.sm.clock_hz,
             tensor_utilisation=flops / (peak * gpu.sm.count * cycles) if cycles else 0.0,
             dram_peak_bytes_per_cycle=gpu.hbm_bytes_per_clk,
+            memory_side=gpu.memory_side_cache.size_bytes > 0,
         )
 
     def _items(self, index: int) -> list[list[int]]:

@@ -34,9 +34,11 @@ class Traffic:
     shared_read_bytes: int
     shared_write_bytes: int
     dirty_bytes_left: int
+    memory_side_hit_bytes: int | None = None
+    """None without a memory-side cache."""
 
     @classmethod
-    def from_counts(cls, row: NDArray[np.int64], dirty_bytes: int) -> Traffic:
+    def from_counts(cls, row: NDArray[np.int64], dirty_bytes: int, memory_side: bool = False) -> Traffic:
         """From a counter row in sectors (`gpusim.counters.C`)."""
         sectors = row.astype(int) * SECTOR_BYTES
         return cls(
@@ -50,10 +52,12 @@ class Traffic:
             shared_read_bytes=int(sectors[C.SHARED_READ]),
             shared_write_bytes=int(sectors[C.SHARED_WRITE]),
             dirty_bytes_left=dirty_bytes,
+            memory_side_hit_bytes=int(sectors[C.MSC_HIT]) if memory_side else None,
         )
 
     def to_dict(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +88,12 @@ class KernelResult:
     clock_hz: float
     tensor_utilisation: float
     dram_peak_bytes_per_cycle: float
+    memory_side: bool = False
+    """Whether the GPU has a memory-side cache."""
 
     @property
     def traffic(self) -> Traffic:
-        return Traffic.from_counts(self.counts.sum(axis=0), sum(self.dirty_bytes.values()))
+        return Traffic.from_counts(self.counts.sum(axis=0), sum(self.dirty_bytes.values()), self.memory_side)
 
     @property
     def l2_hit_rate(self) -> float:
@@ -102,7 +108,7 @@ class KernelResult:
     def __getattr__(self, name: str) -> int:
         """Byte fields of the contract: `kernel.dram_read_bytes` and so on."""
         if name in Traffic.__slots__:
-            return int(getattr(self.traffic, name))
+            return int(getattr(self.traffic, name) or 0)
         raise AttributeError(name)
 
     @property
@@ -128,7 +134,7 @@ class KernelResult:
             "tensor_utilisation": self.tensor_utilisation,
             "dram_utilisation": self.dram_utilisation,
             "by_tensor": {
-                name: Traffic.from_counts(self.counts[i], self.dirty_bytes[name]).to_dict()
+                name: Traffic.from_counts(self.counts[i], self.dirty_bytes[name], self.memory_side).to_dict()
                 for i, name in enumerate(tensors)
             },
         }
@@ -211,6 +217,7 @@ class Result:
             cycles / microseconds * 1e6,
             weighted / cycles,
             peak_bytes / cycles,
+            first.memory_side,
         )
 
     def to_dict(self) -> dict[str, Any]:

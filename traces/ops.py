@@ -18,7 +18,11 @@ from typing import Any
 
 from traces.tensor import Tile
 
-__all__ = ["Arrive", "Await", "Barrier", "Load", "Matmul", "Op", "Program", "Store", "Vector", "Wait"]
+__all__ = ["HINTS", "Arrive", "Await", "Barrier", "Load", "Matmul", "Op", "Program", "Store", "Vector", "Wait"]
+
+
+HINTS = ("normal", "evict_first", "evict_last", "no_allocate")
+"""How long the L2 should keep what a load brings: as usual; leave first; leave last; not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +34,21 @@ class Load:
         multicast: CTAs of the cluster that load this very tile together: each asks the L2 for its 1/multicast share
             and all of them receive the whole tile (TMA multicast).
         share: which share this CTA asks for, 0 <= share < multicast.
+        hint: one of `HINTS`.
+        through_l1: a plain load, which looks in the SM's L1 first and leaves the data there.
     """
 
     tile: Tile
     multicast: int = 1
     share: int = 0
+    hint: str = "normal"
+    through_l1: bool = False
+
+    def __post_init__(self) -> None:
+        if self.hint not in HINTS:
+            raise ValueError(f"load hint {self.hint!r} is not one of {', '.join(HINTS)}")
+        if self.through_l1 and self.multicast > 1:
+            raise ValueError("a multicast load does not go through the L1")
 
 
 @dataclass(frozen=True, slots=True)

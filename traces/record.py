@@ -131,7 +131,8 @@ class _Recorder:
         """The columns that this kind of operation fills."""
         match op:
             case Load(tile, multicast, share):
-                return self._tile(tile) | {"multicast": multicast, "share": share}
+                cached = {"hint": op.hint, "through_l1": int(op.through_l1)}
+                return self._tile(tile) | {"multicast": multicast, "share": share} | cached
             case Store(tile, value):
                 return self._tile(tile) | {"inputs": [_token(value)]}
             case Wait(value):

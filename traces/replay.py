@@ -15,7 +15,7 @@ import numpy as np
 from traces.algorithms import algorithm
 from traces.dtypes import dtype
 from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
-from traces.ops import Arrive, Await, Barrier, Load, Matmul, Op, Program, Store, Vector, Wait
+from traces.ops import HINTS, Arrive, Await, Barrier, Load, Matmul, Op, Program, Store, Vector, Wait
 from traces.problem import AttentionProblem
 from traces.record import CONSTANT, NO_VALUE
 from traces.tensor import Matrix, Tensor, Tile, View
@@ -78,6 +78,8 @@ def _check(header: dict[str, Any], tables: dict[str, Table], tensors: tuple[Tens
     _require(bool(np.all((ops.ints["agent"] >= 0) & (ops.ints["agent"] < agents))), "a row names an unknown agent")
     unknown = set(ops.texts["op"]) - OPERATIONS
     _require(not unknown, f"operation {min(unknown, default='')!r} is unknown")
+    unknown = set(ops.texts["hint"]) - {"", *HINTS}
+    _require(not unknown, f"load hint {min(unknown, default='')!r} is unknown")
     _check_operands(programs, ops, tensors)
     work = np.array([entry["queue"] or entry["ctas"] for entry in header["launches"]], np.int64)
     kernel, index, number = (items.ints[c] for c in ("kernel", "index", "item"))
@@ -200,7 +202,8 @@ def _agent(rows: list[dict[str, Any]], matrices: tuple[Matrix, ...], values: dic
 def _op(row: dict[str, Any], matrices: tuple[Matrix, ...], inputs: list[Any]) -> Op:
     match row["op"]:
         case "Load":
-            return Load(_tile(row, matrices), row["multicast"], row["share"])
+            cached = row["hint"] or HINTS[0], bool(row["through_l1"])
+            return Load(_tile(row, matrices), row["multicast"], row["share"], *cached)
         case "Store":
             return Store(_tile(row, matrices), *inputs)
         case "Wait":

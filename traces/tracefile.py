@@ -58,6 +58,8 @@ TABLES: dict[str, dict[str, Kind]] = {
         "cols": "int",
         "multicast": "int",
         "share": "int",
+        "hint": "text",
+        "through_l1": "int",
         "m": "int",
         "n": "int",
         "k": "int",
@@ -74,6 +76,9 @@ TABLES: dict[str, dict[str, Kind]] = {
     "items": {"kernel": "int", "index": "int", "item": "int", "program": "int", "base": "ints"},
 }
 """Columns of each table: whole number, text, or a list of whole numbers. A column left out of a row is 0 or empty."""
+
+LATER_COLUMNS = ("hint", "through_l1")
+"""Columns of `ops` that older files of this version lack; there they are 0 or empty."""
 
 _EMPTY: dict[Kind, Any] = {"int": 0, "text": "", "ints": ()}
 
@@ -220,13 +225,15 @@ class _ParquetOut:
 def _read_parquet(path: Path) -> tuple[str, dict[str, Table]]:
     import pyarrow.parquet as pq
 
-    metadata = pq.read_schema(path).metadata or {}
+    schema = pq.read_schema(path)
+    metadata = schema.metadata or {}
     text = metadata[FORMAT.encode()].decode()
     tables = {}
     for name, columns in TABLES.items():
-        data = pq.read_table(path, columns=list(columns), filters=[("table", "==", name)])
+        there = {c: kind for c, kind in columns.items() if c in schema.names or c not in LATER_COLUMNS}
+        data = pq.read_table(path, columns=list(there), filters=[("table", "==", name)])
         table = Table({}, {}, {})
-        for column, kind in columns.items():
+        for column, kind in there.items():
             values = data[column].combine_chunks()
             if kind == "int":
                 table.ints[column] = values.to_numpy(zero_copy_only=False).astype(np.int64, casting="safe")
@@ -236,8 +243,19 @@ def _read_parquet(path: Path) -> tuple[str, dict[str, Table]]:
                 flat = values.flatten().to_numpy(zero_copy_only=False).astype(np.int64, casting="safe")
                 lengths = values.value_lengths().to_numpy(zero_copy_only=False)
                 table.lists[column] = Ragged(flat, _starts(lengths))
-        tables[name] = table
+        tables[name] = _completed(table, columns)
     return text, tables
+
+
+def _completed(table: Table, columns: Mapping[str, Kind]) -> Table:
+    """`table` with empty columns in place of those that an older program did not write."""
+    count = len(next(iter(table.ints.values())))
+    for column in LATER_COLUMNS:
+        if columns.get(column) == "int":
+            table.ints.setdefault(column, np.zeros(count, np.int64))
+        elif columns.get(column) == "text":
+            table.texts.setdefault(column, [""] * count)
+    return table
 
 
 class _NpzOut:
@@ -304,6 +322,8 @@ def _read_npz(path: Path) -> tuple[str, dict[str, Table]]:
         for name, columns in TABLES.items():
             table = Table({}, {}, {})
             for column, kind in columns.items():
+                if column in LATER_COLUMNS and f"{name}.{column}" not in archive:
+                    continue
                 values = archive[f"{name}.{column}"]
                 if kind == "int":
                     table.ints[column] = values.astype(np.int64, casting="safe")
@@ -314,7 +334,7 @@ def _read_npz(path: Path) -> tuple[str, dict[str, Table]]:
                 else:
                     starts = _starts(archive[f"{name}.{column}.length"])
                     table.lists[column] = Ragged(values.astype(np.int64, casting="safe"), starts)
-            tables[name] = table
+            tables[name] = _completed(table, columns)
         return str(archive["header"]), tables
 
 

@@ -6,7 +6,6 @@ compiled stages can share it. Times are SM cycles since the start of the simulat
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,50 +14,22 @@ from numba import types
 from numba.experimental import structref
 
 from gpusim.counters import COUNTERS, LEVELS
-from gpusim.errors import UserError
+from gpusim.memory import l1, memory_side
 from gpusim.memory.hbm.reservations import HBM_FIELDS, hbm_values
 from gpusim.memory.hbm.rules import Rules
 from gpusim.memory.hbm.timing import forget_times
-from gpusim.memory.l2 import lines_at
+from gpusim.memory.l2 import build as l2_build
+from gpusim.memory.l2.policies import MIX
+from gpusim.memory.l2.slice_hash import lines_at
+from gpusim.memory.l2.tags import DIRTY, EMPTY, POPCOUNT
+from gpusim.memory.sizes import CHUNK_BYTES, LINE_BYTES, SECTOR_BYTES
 from gpusim.spec import GpuSpec
 from traces.tensor import ALIGNMENT_BYTES, Tensor
 
-LINE_BYTES = 128
-SECTOR_BYTES = 32
-MERGE_SLOTS = 1 << 11
-"""Entries of a coalescer's table; a line's entry is found by its low bits, so far more than can be in flight."""
-CHUNK_BYTES = 4096
-"""Unit in which an SM's outstanding requests are limited."""
-
-EMPTY_WORD = np.uint32(0xFFFFFF00)
-"""A tag word that matches no line: bits 31..8 tag, 7..4 dirty sectors, 3..0 valid sectors."""
-
-
 _INT, _FLOAT = types.int64, types.float64
 _F64, _I64 = types.float64[::1], types.int64[::1]
-_U32, _I32, _U8 = types.uint32[::1], types.int32[::1], types.uint8[::1]
+_I32 = types.int32[::1]
 FIELDS: list[tuple[str, Any]] = [
-    # L2 organisation
-    ("partitions", _INT),
-    ("sets", _INT),
-    ("ways", _INT),
-    ("slices", _INT),  # per partition
-    ("home_mask", _INT),
-    ("cached", _INT),
-    ("write_through", _INT),
-    ("home_depth", _INT),  # place in the order of recency where a far read stays at home, -1: it does not
-    ("dirty_cap_sectors", _INT),  # per partition
-    ("tags", _U32),
-    ("dirty_sectors", _I64),
-    # coalescer
-    ("merge_width", _INT),
-    ("merge_window", _FLOAT),
-    ("merge_group_of_sm", _I64),
-    ("merge_line", _I32),
-    ("merge_mask", _I32),  # sectors that the request brings
-    ("merge_count", _I32),
-    ("merge_start", _F64),
-    ("merge_ready", _F64),
     # servers: cycles per sector, and when each is free
     ("port_cycles", _FLOAT),
     ("write_port_cycles", _FLOAT),
@@ -85,6 +56,9 @@ FIELDS: list[tuple[str, Any]] = [
     ("bin_cycles", _F64),  # one element
     ("touched_bins", _I64),  # one element
     ("tally", _I64),  # scratch of one access, by counter
+    *l1.FIELDS,
+    *l2_build.FIELDS,
+    *memory_side.FIELDS,
 ]
 
 
@@ -111,24 +85,39 @@ class MemorySystem:
     def __init__(self, gpu: GpuSpec, tensors: Sequence[Tensor]) -> None:
         self.gpu = gpu
         self.tensors = tuple(tensors)
-        end = max(t.end for t in tensors)
-        self.values = _l2(gpu, -(-end // LINE_BYTES)) | _servers(gpu) | hbm_values(gpu) | _accounting(gpu, self.tensors)
+        self._lines = -(-max(t.end for t in tensors) // LINE_BYTES)
+        self.values = (
+            l1.start(gpu)
+            | l2_build.start(gpu, self._lines)
+            | memory_side.start(gpu, self._lines)
+            | _servers(gpu)
+            | hbm_values(gpu)
+            | _accounting(gpu, self.tensors)
+        )
         self.state = self._compile()
 
     def _compile(self) -> Any:
         return Memory(*(_typed(self.values[name], kind) for name, kind in FIELDS))
 
-    def run_at(self, gpu: GpuSpec) -> None:
-        """Express rates and latencies in the cycles of `gpu`, the same machine at another SM clock; keep all state."""
-        for name, value in (_servers(gpu) | hbm_values(gpu)).items():
+    def run_at(self, gpu: GpuSpec, shared_bytes: int = 0) -> None:
+        """Make ready for a kernel whose CTAs take `shared_bytes` of each SM's shared memory.
+
+        Rates and latencies are expressed in the cycles of `gpu`, the same machine at another SM clock; L1s are emptied;
+        all other state is kept.
+        """
+        rates = _servers(gpu) | hbm_values(gpu) | memory_side.rates(gpu) | l1.shape(gpu, shared_bytes, self._lines)
+        for name, value in rates.items():
             if isinstance(value, (int, float, Rules)):
                 self.values[name] = value
+        self.values["l1_tags"][:] = EMPTY
         self.state = self._compile()
 
     def flush(self) -> None:
-        """Empty the L2 (dirty data is dropped, as an invalidation between measurements writes it uncounted)."""
-        self.values["tags"][:] = EMPTY_WORD
-        self.values["dirty_sectors"][:] = 0
+        """Empty the caches (dirty data is dropped, as an invalidation between measurements writes it uncounted)."""
+        for name in ("tags", "l1_tags", "side_tags"):
+            self.values[name][:] = EMPTY
+        for name in ("dirty_sectors", "pinned", "ages"):
+            self.values[name][:] = 0
 
     def start_timeline(self) -> None:
         """Time zero: an empty timeline and empty queues; caches and open rows keep what they hold."""
@@ -136,7 +125,7 @@ class MemorySystem:
         self.values["activity"][:] = 0
         self.values["bin_cycles"][:] = FIRST_BIN_CYCLES
         self.values["touched_bins"][:] = 0
-        for name in ("port_free", "write_port_free", "slice_free", "fabric_free", "inflight", "bus_free"):
+        for name in ("port_free", "write_port_free", "slice_free", "fabric_free", "side_free", "inflight", "bus_free"):
             self.values[name][:] = 0
         for name in ("activate_free", "merge_ready", "merge_start", "write_queue", "reads_waiting"):
             self.values[name][:] = 0
@@ -148,73 +137,30 @@ class MemorySystem:
         self.values["counters"][:] = 0
 
     def dirty_bytes(self) -> dict[str, int]:
-        """Dirty bytes in the L2 by tensor."""
-        words = self.values["tags"]
-        sets = self.values["sets"]
-        dirty = np.nonzero((words >> np.uint32(4)) & np.uint32(15))[0]
-        set_index = (dirty // self.values["ways"]) % sets
-        tag = (words[dirty] >> np.uint32(8)).astype(np.int64)
-        line = lines_at(tag, set_index, sets)
-        bits = (words[dirty] >> np.uint32(4)) & np.uint32(15)
-        sectors = np.array([bin(b).count("1") for b in range(16)])[bits]
-        owner = self.values["tensor_of_page"][line * LINE_BYTES // ALIGNMENT_BYTES]
-        totals = np.bincount(owner, weights=sectors, minlength=len(self.tensors))
+        """Bytes by tensor that are dirty in the L2 or the memory-side cache: written, and not yet in DRAM."""
+        v, totals = self.values, np.zeros(len(self.tensors))
+        caches = (("tags", v["sets"], v["ways"], v["slice_hash"]), ("side_tags", v["side_sets"], v["side_ways"], MIX))
+        for name, sets, ways, hashing in caches:
+            words = v[name]
+            at = np.nonzero(words & DIRTY)[0]
+            if not len(at):
+                continue
+            tag = (words[at] >> np.uint32(8)).astype(np.int64)
+            line = lines_at(tag, (at // ways) % sets, sets, hashing)
+            owner = v["tensor_of_page"][line * LINE_BYTES // ALIGNMENT_BYTES]
+            sectors = POPCOUNT[(words[at] >> np.uint32(4)) & np.uint32(15)]
+            totals += np.bincount(owner, weights=sectors, minlength=len(self.tensors))
         return {t.name: int(totals[t.index]) * SECTOR_BYTES for t in self.tensors}
 
-
-def home_depth(policy: str, ways: int) -> int:
-    """Place in a set's order of recency that `l2.home_allocation` stands for (0: most recent); -1 for none."""
-    return {"none": -1, "allocate": 0, "middle": ways * 5 // 8, "evict_first": ways - 1}[policy]
+    def dirty_sectors(self) -> int:
+        """Dirty sectors in the tags of the L2."""
+        return int(POPCOUNT[(self.values["tags"] >> np.uint32(4)) & np.uint32(15)].sum())
 
 
 def _typed(value: Any, kind: Any) -> Any:
     if kind is _INT:
         return int(value)
     return float(value) if kind is _FLOAT else value
-
-
-def _l2(gpu: GpuSpec, lines: int) -> dict[str, Any]:
-    l2 = gpu.l2
-    if l2.line_bytes != LINE_BYTES or l2.sector_bytes != SECTOR_BYTES:
-        raise UserError(f"l2.line and l2.sector must be {LINE_BYTES} and {SECTOR_BYTES} bytes in this version")
-    ways = l2.ways
-    if math.isinf(l2.size_bytes):
-        sets = -(-lines // ways)  # consecutive lines fall into consecutive sets: none can overflow
-    else:
-        sets = int(l2.size_bytes * l2.data_share) // (LINE_BYTES * ways * l2.partitions)
-    cached = int(sets > 0)
-    if not cached:  # no tags are looked up, but lines spread over slices and channels by their set
-        sets = l2.slices_per_partition * 64
-    if lines // sets >= (1 << 24) - 1:
-        raise UserError(f"l2.size {l2.size_bytes:.0f} bytes is too small for tensors of {lines * LINE_BYTES} bytes")
-    cap = l2.dirty_cap_bytes
-    cap_sectors = (
-        (1 << 60) if math.isinf(cap) or math.isinf(l2.size_bytes) else int(cap) // SECTOR_BYTES // l2.partitions
-    )
-    groups = gpu.sm.merge_group_of_sm
-    slots = (max(groups) + 1) * MERGE_SLOTS
-    return {
-        "partitions": l2.partitions,
-        "sets": sets,
-        "ways": ways,
-        "slices": l2.slices_per_partition,
-        "home_mask": 0xAB,
-        "cached": cached,
-        "write_through": int(l2.write_policy == "write_through"),
-        # A cache without end has no reason to leave a line out: each is read from DRAM once.
-        "home_depth": home_depth("allocate" if math.isinf(l2.size_bytes) else l2.home_allocation, ways),
-        "dirty_cap_sectors": cap_sectors,
-        "tags": np.full(l2.partitions * sets * ways, EMPTY_WORD, np.uint32),
-        "dirty_sectors": np.zeros(l2.partitions, np.int64),
-        "merge_width": gpu.noc.merge_width if gpu.noc.coalescer == "merge" and cached else 1,
-        "merge_window": gpu.noc.merge_window_cycles,
-        "merge_group_of_sm": np.array(groups, np.int64),
-        "merge_line": np.full(slots, -1, np.int32),
-        "merge_mask": np.zeros(slots, np.int32),
-        "merge_count": np.zeros(slots, np.int32),
-        "merge_start": np.zeros(slots),
-        "merge_ready": np.zeros(slots),
-    }
 
 
 def _servers(gpu: GpuSpec) -> dict[str, Any]:
@@ -253,5 +199,5 @@ def _accounting(gpu: GpuSpec, tensors: tuple[Tensor, ...]) -> dict[str, Any]:
         "activity": np.zeros((len(ACTIVITIES), TIMELINE_BINS)),
         "bin_cycles": np.full(1, FIRST_BIN_CYCLES),
         "touched_bins": np.zeros(1, np.int64),
-        "tally": np.zeros(16, np.int64),
+        "tally": np.zeros(len(COUNTERS), np.int64),
     }

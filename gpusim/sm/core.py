@@ -23,6 +23,7 @@ from gpusim.sm.opcodes import (
     B_SECTORS,
     B_SLOT,
     CODE,
+    FLAGS,
     FLOPS,
     LATENCY_CYCLES,
     LOAD,
@@ -172,7 +173,7 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
         tensor = s.tensors[program, view]
         if code == LOAD:
             s.tokens[row, op[TOKEN]] = read_tile(
-                m, sm, tensor, address, op[RUNS], op[RUN_BYTES], op[PITCH], op[SHARE], op[SHARES], t
+                m, sm, tensor, address, op[RUNS], op[RUN_BYTES], op[PITCH], op[SHARE], op[SHARES], t, op[FLAGS]
             )
             s.shared_free[sm] = max(t, s.shared_free[sm]) + s.costs[pc, SHARED_CYCLES]  # the tile's landing
             s.time[row] = t + ISSUE_CYCLES

@@ -16,7 +16,7 @@ from gpusim.sm import opcodes as oc
 from gpusim.spec import GpuSpec
 from traces.execute import BarrierState, run_agents
 from traces.launch import KernelLaunch, WorkItem
-from traces.ops import Arrive, Await, Barrier, Load, Matmul, Op, Store, Vector, Wait
+from traces.ops import HINTS, Arrive, Await, Barrier, Load, Matmul, Op, Store, Vector, Wait
 
 SYNC_CYCLES = 150.0
 """Latency of dependent row work: shuffles of the row maximum and sum, conversions; fitted with the next two."""
@@ -186,6 +186,7 @@ class _Compiler:
         token = self._new_token(agent, slot)
         row = self._access(oc.LOAD, slot, *op.tile.span(self._item.views[slot]))
         row[oc.TOKEN], row[oc.SHARE], row[oc.SHARES] = token.number % oc.TOKENS, op.share, op.multicast
+        row[oc.FLAGS] = HINTS.index(op.hint) + (oc.THROUGH_L1 if op.through_l1 else 0)
         self._emit(agent, row, (0.0, 0.0, 0.0, self._shared_cycles(op.tile.size_bytes)))
         return token
 

@@ -1,7 +1,17 @@
 """GPU presets, GPU files and their units."""
 
 from gpusim.spec.load import load_gpu, preset_names
-from gpusim.spec.model import PRECISIONS, GpuSpec, HbmSpec, HbmTiming, L1Spec, L2Spec, NocSpec, SmSpec
+from gpusim.spec.model import (
+    PRECISIONS,
+    GpuSpec,
+    HbmSpec,
+    HbmTiming,
+    L1Spec,
+    L2Spec,
+    MemorySideCacheSpec,
+    NocSpec,
+    SmSpec,
+)
 
 __all__ = [
     "PRECISIONS",
@@ -10,6 +20,7 @@ __all__ = [
     "HbmTiming",
     "L1Spec",
     "L2Spec",
+    "MemorySideCacheSpec",
     "NocSpec",
     "SmSpec",
     "load_gpu",

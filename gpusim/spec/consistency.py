@@ -36,6 +36,15 @@ _CONTROLLER: Mapping[str, tuple[Any, str]] = {
     "hbm.write_efficiency": (1.0, "default: nothing is lost but to timing rules and refresh"),
 }
 """Figures of the memory controller that vendors do not publish: key → (value, source)."""
+CACHE_DEFAULTS: Mapping[str, tuple[Any, str]] = {
+    "l1.ways": (16, "estimate: nobody publishes it"),
+    "l2.home_bits": ((12, 13, 15, 17, 19), "estimate: as measured on the H200"),
+    "l2.persisting": (0, "default: no set-aside, as on a device after a reset"),
+    "memory_side_cache.size": (0, "default: none"),
+    "memory_side_cache.ways": (16, "estimate"),
+    "memory_side_cache.bandwidth": ("inf", "default: no bottleneck"),
+}
+"""What a GPU file need not say: key → value, source."""
 
 
 def derive(base: Values, given: Values) -> dict[str, tuple[Any, str]]:
@@ -78,6 +87,11 @@ def complete(values: Values) -> tuple[dict[str, Any], dict[str, str]]:
     for key in KEYS:
         if key.startswith("sm.tensor_flops."):
             fill(key, 0, "not on the tensor cores")
+    for key, (value, source) in CACHE_DEFAULTS.items():
+        fill(key, value, source)
+    if {"l2.latency", "hbm.latency"} <= set(full):
+        middle = (_parse(full, "l2.latency") + _parse(full, "hbm.latency")) / 2
+        fill("memory_side_cache.latency", middle, "default: half-way between L2 and HBM")
     if "sm.count" in full:
         count = _parse(full, "sm.count")
         fill("sm.cta_order", list(range(count)), "default: SMs in order")

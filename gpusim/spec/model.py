@@ -6,11 +6,12 @@ Where a figure comes from is said in the GPU file, next to the figure, and kept 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from gpusim.memory.l2.policies import COALESCERS
+from gpusim.spec.caches import L1Spec, L2Spec, MemorySideCacheSpec
 from gpusim.spec.checks import at_least, positive
 from gpusim.spec.hbm import HbmSpec, HbmTiming
 from gpusim.spec.schema import choice, key, section, table, text
@@ -26,7 +27,18 @@ from gpusim.spec.units import (
     parse_whole,
 )
 
-__all__ = ["PRECISIONS", "Clock", "GpuSpec", "HbmSpec", "HbmTiming", "L1Spec", "L2Spec", "NocSpec", "SmSpec"]
+__all__ = [
+    "PRECISIONS",
+    "Clock",
+    "GpuSpec",
+    "HbmSpec",
+    "HbmTiming",
+    "L1Spec",
+    "L2Spec",
+    "MemorySideCacheSpec",
+    "NocSpec",
+    "SmSpec",
+]
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 """Precisions with a tensor-core rate of their own."""
@@ -120,24 +132,6 @@ class SmSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class L1Spec:
-    """The L1 data cache, in one memory with shared memory.
-
-    Attributes:
-        size_bytes: L1 and shared memory together.
-        line_bytes: cache line.
-        latency_cycles: load-to-use on a hit.
-    """
-
-    size_bytes: int = field(metadata=key("size", parse_size))
-    line_bytes: int = field(metadata=key("line", parse_size))
-    latency_cycles: float = field(metadata=key("latency", parse_cycles))
-
-    def __post_init__(self) -> None:
-        positive("l1", {"line": self.line_bytes})
-
-
-@dataclass(frozen=True, slots=True)
 class NocSpec:
     """What lies between the SMs and the L2, and between the L2 partitions.
 
@@ -149,7 +143,7 @@ class NocSpec:
         fabric_latency_cycles: extra latency of a request that crosses, there and back.
     """
 
-    coalescer: str = field(metadata=key("coalescer", choice("merge", "none")))
+    coalescer: str = field(metadata=key("coalescer", choice(*COALESCERS)))
     merge_width: int = field(metadata=key("merge_width", parse_whole))
     merge_window_cycles: float = field(metadata=key("merge_window", parse_cycles))
     fabric_bytes_per_s: float = field(metadata=key("fabric_bandwidth", parse_bandwidth))
@@ -162,71 +156,6 @@ class NocSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class L2Spec:
-    """The L2 cache.
-
-    Attributes:
-        size_bytes: capacity of all partitions together; 0 is no cache, `math.inf` one that never evicts.
-        data_share: share of the capacity that data can use (the rest behaves as if it were not there).
-        partitions: halves (or more) that each keep a copy of what their own SMs use.
-        slices: slices of all partitions together.
-        ways: associativity.
-        line_bytes, sector_bytes: unit of tags and unit of transfer.
-        clock_hz: the L2's own clock.
-        slice_bytes_per_clk: bandwidth of one slice, bytes per *L2* cycle.
-        latency_cycles: load-to-use of a hit in the near partition, SM cycles.
-        replacement: replacement policy, `lru`.
-        home_allocation: what a far read leaves in the line's home partition: nothing (`none`), or the line as the most
-            recently used of its set (`allocate`), the next to go (`evict_first`), or 5/8 of the way between (`middle`).
-        write_policy: `write_back` or `write_through`.
-        dirty_cap_bytes: dirty data kept before write-back starts at once (`math.inf`: no cap).
-        slice_hash: `mix` spreads lines over slices and sets by a hash, `linear` by address bits.
-    """
-
-    size_bytes: float = field(metadata=key("size", parse_size))
-    data_share: float = field(metadata=key("data_share", parse_fraction))
-    partitions: int = field(metadata=key("partitions", parse_whole))
-    slices: int = field(metadata=key("slices", parse_whole))
-    ways: int = field(metadata=key("ways", parse_whole))
-    line_bytes: int = field(metadata=key("line", parse_size))
-    sector_bytes: int = field(metadata=key("sector", parse_size))
-    clock_hz: float = field(metadata=key("clock", parse_frequency))
-    slice_bytes_per_clk: float = field(metadata=key("slice_bandwidth", parse_bytes_per_clock))
-    latency_cycles: float = field(metadata=key("latency", parse_cycles))
-    replacement: str = field(metadata=key("replacement", choice("lru")))
-    home_allocation: str = field(metadata=key("home_allocation", choice("none", "evict_first", "middle", "allocate")))
-    write_policy: str = field(metadata=key("write_policy", choice("write_back", "write_through")))
-    dirty_cap_bytes: float = field(metadata=key("dirty_cap", parse_size))
-    slice_hash: str = field(metadata=key("slice_hash", choice("mix", "linear")))
-
-    def __post_init__(self) -> None:
-        at_least(1, "l2", {"partitions": self.partitions, "slices": self.slices, "ways": self.ways})
-        positive("l2", {"clock": self.clock_hz, "slice_bandwidth": self.slice_bytes_per_clk})
-        positive("l2", {"line": self.line_bytes, "sector": self.sector_bytes})
-        if self.line_bytes % self.sector_bytes:
-            raise ValueError(f"l2.line {self.line_bytes} is not a multiple of l2.sector {self.sector_bytes}")
-        if self.slices % self.partitions:
-            raise ValueError(f"l2.slices {self.slices} is not a multiple of l2.partitions {self.partitions}")
-
-    @property
-    def slices_per_partition(self) -> int:
-        """Slices of one partition."""
-        return self.slices // self.partitions
-
-    @property
-    def lines(self) -> int:
-        """Lines that fit, all partitions together (not for an infinite cache)."""
-        if math.isinf(self.size_bytes):
-            raise ValueError("l2.size is inf: the cache has no number of lines")
-        return int(self.size_bytes) // self.line_bytes
-
-    @property
-    def sets_per_slice(self) -> int:
-        """Sets of one slice: capacity / (slices x ways x line), rounded down (not for an infinite cache)."""
-        return self.lines // (self.slices * self.ways)
-
-
-@dataclass(frozen=True, slots=True)
 class GpuSpec:
     """A GPU.
 
@@ -234,7 +163,7 @@ class GpuSpec:
         name: preset or file name, as shown in tables.
         architecture: `Hopper`, `Ampere`, …
         compute_capability: CUDA compute capability, `9.0`.
-        sm, l1, noc, l2, hbm: the sections of a GPU file.
+        sm, l1, noc, l2, memory_side_cache, hbm: the sections of a GPU file.
         sources: dotted key → where its value comes from.
         document: dotted key → the value as written in the file (with overrides), what `with_overrides` starts from.
     """
@@ -246,6 +175,7 @@ class GpuSpec:
     l1: L1Spec = field(metadata=section("l1", L1Spec))
     noc: NocSpec = field(metadata=section("noc", NocSpec))
     l2: L2Spec = field(metadata=section("l2", L2Spec))
+    memory_side_cache: MemorySideCacheSpec = field(metadata=section("memory_side_cache", MemorySideCacheSpec))
     hbm: HbmSpec = field(metadata=section("hbm", HbmSpec))
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     document: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)

@@ -14,6 +14,7 @@ import gpusim.machine
 from gpusim.checks import ConservationError, check_kernel
 from gpusim.counters import C
 from gpusim.machine import L2_STARTS, simulate
+from gpusim.memory.l2.policies import REPLACEMENTS, SLICE_HASHES
 from gpusim.memory.state import MemorySystem
 from gpusim.result import KernelResult
 from tests.gpusim.simulations import counts, machine, plan_of, random_plans, run
@@ -23,7 +24,10 @@ MACHINES = st.fixed_dictionaries(
     {
         "l2.size": st.sampled_from(("0", "64KiB", "256KiB", "1MiB", "60MiB", "inf")),
         "l2.home_allocation": st.sampled_from(("none", "evict_first", "middle", "allocate")),
-        "l2.write_policy": st.sampled_from(("write_back", "write_back", "write_through")),
+        "l2.write_policy": st.sampled_from(("write_back", "write_back", "write_through", "write_around")),
+        "l2.replacement": st.sampled_from(("lru", "lru", *REPLACEMENTS)),
+        "l2.slice_hash": st.sampled_from(tuple(SLICE_HASHES)),
+        "memory_side_cache.size": st.sampled_from(("0", "0", "256KiB", "64MiB")),
         "l2.partitions": st.sampled_from(("1", "2", "2")),
         "noc.coalescer": st.sampled_from(("merge", "none")),
         "sm.count": st.sampled_from(("1", "8", "132")),

@@ -162,3 +162,14 @@ def test_does_the_timeline_hold_exactly_what_is_counted(plan: Plan, size: str, l
     assert len(bins) == 1
     assert (bins.pop() - 1) * timeline.bin_cycles <= result.cycles
     assert all(np.all(row >= 0) for row in timeline.activity.values())
+
+
+def test_is_the_memory_side_cache_in_the_document_only_where_there_is_one() -> None:
+    plan = plan_of("flash2", heads=2, seq=512, dim=64)
+    without = run(plan, "l2.size=64KiB").to_dict()
+    document = run(plan, "l2.size=64KiB", "memory_side_cache.size=64MiB").to_dict()
+    assert "memory_side_hit_bytes" not in without["total"]
+    assert document["total"]["memory_side_hit_bytes"] > 0
+    for k in (*document["kernels"], document["total"]):
+        assert k["memory_side_hit_bytes"] + k["dram_read_bytes"] == without["total"]["dram_read_bytes"]
+    assert sum(t["memory_side_hit_bytes"] for t in document["by_tensor"].values()) > 0

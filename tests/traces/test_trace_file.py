@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +21,10 @@ from traces import numeric, tracefile
 from traces.algorithms import ALGORITHMS
 from traces.execute import BarrierState, run_agents
 from traces.launch import Plan, WorkItem
-from traces.ops import Op
+from traces.ops import Load, Op, Program, Vector
 from traces.record import record
 from traces.replay import load_trace
+from traces.tracefile import TABLES
 
 SUFFIXES = (".parquet", ".npz")
 
@@ -238,3 +241,51 @@ def test_does_a_value_that_is_read_before_it_exists_say_so(tmp_path: Path) -> No
     item = launch.work(0)[0]
     with pytest.raises(ValueError, match="before the operation that yields it"):
         run_agents(launch.agents(item.matrices(), item.parameters), Nothing(), BarrierState())
+
+
+def _hinted_plan() -> Plan:
+    """A plan whose loads all have a hint or go through the L1."""
+    plan = default_plan("flash2", heads=2, seq=100)
+    launch = plan.launches[0]
+
+    def hinted(program: Program) -> Program:
+        answer: Any = None
+        with contextlib.suppress(StopIteration):
+            while True:
+                op = program.send(answer)
+                if isinstance(op, Load):
+                    op = dataclasses.replace(op, hint="evict_last", through_l1=op.multicast == 1)
+                answer = yield op
+
+    def agents(*arguments: Any) -> tuple[Program, ...]:
+        return tuple(hinted(program) for program in launch.agents(*arguments))
+
+    return dataclasses.replace(plan, launches=(dataclasses.replace(launch, agents=agents), *plan.launches[1:]))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_do_hints_and_plain_loads_survive(suffix: str, tmp_path: Path) -> None:
+    plan = _hinted_plan()
+    record(plan, tmp_path / f"t{suffix}")
+    replayed = load_trace(tmp_path / f"t{suffix}")
+    item = next(iter(replayed.launches[0].work(0)))
+    ops: list[Op] = []
+
+    class Keeper:
+        def perform(self, agent: int, op: Op) -> Any:
+            ops.append(op)
+            return (0,) * op.results if isinstance(op, Vector) and op.results > 1 else 0
+
+    run_agents(replayed.launches[0].agents(item.matrices(), item.parameters), Keeper(), BarrierState())
+    loads = [op for op in ops if isinstance(op, Load)]
+    assert loads and all(op.hint == "evict_last" and op.through_l1 for op in loads)
+
+
+def test_can_a_file_from_before_hints_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    older = {t: {c: k for c, k in columns.items() if c not in tracefile.LATER_COLUMNS} for t, columns in TABLES.items()}
+    plan = default_plan("flash2", heads=2, seq=100)
+    for suffix in SUFFIXES:
+        with monkeypatch.context() as patch:
+            patch.setattr(tracefile, "TABLES", older)
+            record(plan, tmp_path / f"t{suffix}")
+        _assert_same(plan, load_trace(tmp_path / f"t{suffix}"))

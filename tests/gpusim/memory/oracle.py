@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from gpusim.memory.l2 import home_partition, place
+from gpusim.memory.l2.home import home_partition
+from gpusim.memory.l2.slice_hash import place
 from gpusim.memory.state import MemorySystem
+from tests.gpusim.memory.policy_oracle import Dice, Entry, PolicySet
 
 SECTORS = 4
 Sectors = set[int]
@@ -76,19 +78,30 @@ class Cache:
     def __init__(self, memory: MemorySystem) -> None:
         v, l2 = memory.values, memory.gpu.l2
         self.partitions, self.ways, self.cached = l2.partitions, l2.ways, bool(v["cached"])
-        self.home_allocation, self.through = l2.home_allocation, l2.write_policy == "write_through"
+        self.home_allocation, self.write_policy = l2.home_allocation, l2.write_policy
+        self.through, self.around = l2.write_policy != "write_back", l2.write_policy == "write_around"
         self.cap_sectors = int(l2.dirty_cap_bytes) // 32 // l2.partitions
-        self.lines_per_way = v["sets"]
+        self.lines_per_way, self.hashing = v["sets"], v["slice_hash"]
         self.partition_of_sm = memory.gpu.sm.partition_of_sm
         self.tensors = memory.tensors
-        self.sets: dict[tuple[int, int], Set] = defaultdict(lambda: Set(self.ways))
+        dice = Dice()
+        kept = l2.persisting_ways
+        self.sets: dict[tuple[int, int], PolicySet] = defaultdict(
+            lambda: PolicySet(self.ways, l2.replacement, kept, dice)
+        )
+        self.side_lines, self.side_ways = v["side_sets"], v["side_ways"]
+        self.side: dict[tuple[int, int], Set] = defaultdict(lambda: Set(self.side_ways))
+        self.l1_lines, self.l1_ways = v["l1_sets"], v["l1_ways"]
+        self.l1: dict[tuple[int, int], Set] = defaultdict(lambda: Set(self.l1_ways))
         self.dirty_sectors = [0] * l2.partitions
         self.counts: Counter[tuple[str, str]] = Counter()
         self._hash = SimpleNamespace(partitions=l2.partitions, home_mask=v["home_mask"])
 
-    def read(self, sm: int, start: int, end: int) -> None:
+    def read(self, sm: int, start: int, end: int, hint: str = "normal", through_l1: bool = False) -> None:
         for line, sectors in lines_of(start, end):
-            self._read_line(self.partition_of_sm[sm], line, sectors)
+            wanted = self._ask_l1(sm, line, sectors) if through_l1 else sectors
+            if wanted:
+                self._read_line(self.partition_of_sm[sm], line, wanted, hint)
 
     def write(self, sm: int, start: int, end: int) -> None:
         for line, sectors in lines_of(start, end):
@@ -96,7 +109,7 @@ class Cache:
 
     def dirty_bytes(self) -> dict[str, int]:
         totals = {t.name: 0 for t in self.tensors}
-        for one in self.sets.values():
+        for one in (*self.sets.values(), *self.side.values()):
             for line, held in one.lines.items():
                 totals[self.owner(line)] += 32 * len(held.dirty)
         return totals
@@ -107,17 +120,50 @@ class Cache:
     def home(self, line: int) -> int:
         return int(home_partition.py_func(self._hash, line))  # type: ignore[attr-defined]
 
-    def set_of(self, partition: int, line: int) -> Set:
-        return self.sets[partition, int(place.py_func(line, self.lines_per_way)[1])]  # type: ignore[attr-defined]
+    def set_of(self, partition: int, line: int) -> PolicySet:
+        return self.sets[partition, int(place.py_func(line, self.lines_per_way, self.hashing)[1])]  # type: ignore[attr-defined]
 
     def _count(self, counter: str, line: int, sectors: Sectors) -> None:
         self.counts[counter, self.owner(line)] += len(sectors)
 
-    def _read_line(self, near: int, line: int, sectors: Sectors) -> None:
+    def _ask_l1(self, sm: int, line: int, sectors: Sectors) -> Sectors:
+        present: Sectors = set()
+        if self.l1_lines:
+            index = int(place.py_func(line, self.l1_lines, 0)[1])  # type: ignore[attr-defined]
+            present = self.l1[sm, index].touch(line, sectors)[0]
+        self._count("L1_HIT", line, present)
+        self._count("L1_MISS", line, sectors - present)
+        return sectors - present
+
+    def side_set_of(self, line: int) -> Set:
+        return self.side[self.home(line), int(place.py_func(line, self.side_lines, 0)[1])]  # type: ignore[attr-defined]
+
+    def _memory_read(self, line: int, sectors: Sectors) -> None:
+        if self.side_lines and sectors:
+            present, victim = self.side_set_of(line).touch(line, sectors)
+            self._leave_side(victim)
+            self._count("MSC_HIT", line, present)
+            self._count("MSC_MISS", line, sectors - present)
+            sectors = sectors - present
+        self._count("DRAM_READ", line, sectors)
+
+    def _memory_write(self, line: int, sectors: Sectors) -> None:
+        if not self.side_lines:
+            self._count("DRAM_WRITE", line, sectors)
+        elif sectors:
+            one = self.side_set_of(line)
+            self._leave_side(one.touch(line, sectors)[1])
+            one.lines[line].dirty |= sectors
+
+    def _leave_side(self, victim: tuple[int, Line] | None) -> None:
+        if victim:
+            self._count("DRAM_WRITE", victim[0], victim[1].dirty)
+
+    def _read_line(self, near: int, line: int, sectors: Sectors, hint: str) -> None:
         self._count("L2_READ", line, sectors)
         present: Sectors = set()
         if self.cached:
-            present, victim = self.set_of(near, line).touch(line, sectors)
+            present, victim = self.set_of(near, line).touch(line, sectors, hint)
             self._dispose(victim)
         self._count("L2_HIT", line, present)
         missing = sectors - present
@@ -125,21 +171,22 @@ class Cache:
         home = self.home(line)
         if missing and home != near:
             self._count("FABRIC_READ", line, missing)
-            missing = self._ask_home(self.set_of(home, line), line, missing)
-        self._count("DRAM_READ", line, missing)
+            self._ask_home(self.set_of(home, line), line, missing, hint)
+        else:
+            self._memory_read(line, missing)
 
-    def _ask_home(self, home: Set, line: int, wanted: Sectors) -> Sectors:
-        """Sectors that the home does not hold; it may keep them from now on, but a far hit promotes nothing."""
+    def _ask_home(self, home: PolicySet, line: int, wanted: Sectors, hint: str) -> None:
+        """Get sectors from the home, or the memory behind it; it may keep them, but a far hit promotes nothing."""
         held = home.lines[line].valid if line in home.lines else set()
         self._count("FAR_HIT", line, wanted & held)
         absent = wanted - held
-        if absent and self.cached and self.home_allocation != "none":
-            if self.home_allocation == "allocate" or line in home.lines:
-                self._dispose(home.touch(line, absent)[1])
+        self._memory_read(line, absent)
+        if absent and self.cached and self.home_allocation != "none" and hint != "no_allocate":
+            if line in home.lines:
+                self._dispose(home.touch(line, absent, hint)[1])
             else:
-                depth = {"middle": self.ways * 5 // 8, "evict_first": self.ways - 1}[self.home_allocation]
-                self._dispose(home.insert_at(depth, line, absent))
-        return absent
+                depth = {"allocate": 0, "middle": self.ways * 5 // 8, "evict_first": self.ways - 1}
+                self._dispose(home.insert_at(depth[self.home_allocation], line, absent, hint))
 
     def _write_line(self, near: int, line: int, sectors: Sectors) -> None:
         home = self.home(line)
@@ -147,9 +194,8 @@ class Cache:
         self._count("L2_HIT", line, sectors)
         if home != near:
             self._count("FABRIC_WRITE", line, sectors)
-        if not self.cached or self.through:
-            self._count("DRAM_WRITE", line, sectors)
         if not self.cached:
+            self._memory_write(line, sectors)
             return
         for partition in range(self.partitions):
             one = self.set_of(partition, line)
@@ -157,8 +203,17 @@ class Cache:
                 continue
             if line in one.lines:
                 one.lines[line].valid -= sectors
+        if self.around:
+            self._memory_write(line, sectors)
+            for partition in {near, home}:
+                held = self.set_of(partition, line).lines.get(line)
+                if held:
+                    held.valid |= sectors
+            return
         if home != near:
             self._dispose(self.set_of(near, line).touch(line, sectors)[1])
+        if self.through:
+            self._memory_write(line, sectors)
         at_home = self.set_of(home, line)
         self._dispose(at_home.touch(line, sectors)[1])
         if self.through:
@@ -171,9 +226,9 @@ class Cache:
             self._dispose((oldest, at_home.lines[oldest]))
             at_home.lines[oldest].dirty = set()
 
-    def _dispose(self, victim: tuple[int, Line] | None) -> None:
+    def _dispose(self, victim: tuple[int, Entry] | None) -> None:
         if victim:
-            self._count("DRAM_WRITE", victim[0], victim[1].dirty)
+            self._memory_write(victim[0], victim[1].dirty)
             self.dirty_sectors[self.home(victim[0])] -= len(victim[1].dirty)
 
 
@@ -196,7 +251,7 @@ def expected_lines(cache: Cache) -> dict[tuple[int, int], list[tuple[int, int, i
     def mask(sectors: Sectors) -> int:
         return sum(1 << s for s in sectors)
 
-    def words(one: Set) -> list[tuple[int, int, int]]:
+    def words(one: PolicySet) -> list[tuple[int, int, int]]:
         return [(line // cache.lines_per_way, mask(x.valid), mask(x.dirty)) for line, x in one.lines.items()]
 
     return {key: words(one) for key, one in cache.sets.items() if one.lines}

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gpusim.counters import LEVELS, C
-from gpusim.memory.access import read_tile, sectors_of, write_tile
-from gpusim.memory.state import MERGE_SLOTS, MemorySystem
+from gpusim.memory.access import THROUGH_L1, read_tile, sectors_of, write_tile
+from gpusim.memory.l2.coalescer import MERGE_SLOTS
+from gpusim.memory.state import MemorySystem
 from tests.gpusim.memory.oracle import Cache, expected_lines, held_lines
 from tests.gpusim.memory.systems import KIB, MIB, system
+from traces.ops import HINTS
 
 CHECKED = (
     C.L2_READ,
@@ -26,6 +28,10 @@ CHECKED = (
     C.FAR_HIT,
     C.DRAM_READ,
     C.DRAM_WRITE,
+    C.L1_HIT,
+    C.L1_MISS,
+    C.MSC_HIT,
+    C.MSC_MISS,
 )
 SMALL = ("l2.size=64KiB", "l2.ways=4")
 
@@ -41,6 +47,8 @@ class Access:
     runs: int
     run_bytes: int
     pitch: int
+    hint: str = "normal"
+    through_l1: bool = False
 
     def pieces(self) -> list[tuple[int, int]]:
         starts = [self.address + r * self.pitch for r in range(self.runs)]
@@ -51,7 +59,8 @@ class Access:
             rest = (self.address, self.runs, self.run_bytes, self.pitch, now)
             return float(write_tile(memory.state, self.sm, self.tensor, *rest))
         rest_read = (self.address, self.runs, self.run_bytes, self.pitch, 0, 1, now)
-        return float(read_tile(memory.state, self.sm, self.tensor, *rest_read))
+        flags = HINTS.index(self.hint) + (THROUGH_L1 if self.through_l1 else 0)
+        return float(read_tile(memory.state, self.sm, self.tensor, *rest_read, flags))
 
 
 def random_accesses(memory: MemorySystem, random: np.random.Generator, count: int) -> list[Access]:
@@ -93,7 +102,10 @@ def replay(memory: MemorySystem, cache: Cache, accesses: list[Access], every: in
     for number, access in enumerate(accesses):
         access.perform(memory, 10.0 * number)
         for piece in access.pieces():
-            (cache.write if access.writing else cache.read)(access.sm, *piece)
+            if access.writing:
+                cache.write(access.sm, *piece)
+            else:
+                cache.read(access.sm, *piece, access.hint, access.through_l1)
         if number % every == 0 or number + 1 == len(accesses):
             assert np.array_equal(counts(memory), expected_counts(cache)), f"after access {number}, {access}"
             assert memory.dirty_bytes() == cache.dirty_bytes()

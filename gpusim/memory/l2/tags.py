@@ -1,4 +1,4 @@
-"""One L2 partition's tag array: sectored lines, sets kept in order of recency.
+"""A tag array: sectored lines, sets kept in order of recency, and LRU on it.
 
 A set is `ways` consecutive words, most recently used first, so LRU is a rotation: the search for a tag moves every word
 it passes one place down, and the word it ends on (the hit, or the victim) is where the hole closes. A word holds tag
@@ -19,62 +19,16 @@ DIRTY = np.uint32(0xF0)
 CLEAN = np.uint32(0xFFFFFF0F)
 TAG = np.uint32(0xFFFFFF00)
 EMPTY = np.uint32(0xFFFFFF00)
+"""A tag word that matches no line: bits 31..8 tag, 7..4 dirty sectors, 3..0 valid sectors."""
+MAX_TAG = (1 << 24) - 2
+
+POPCOUNT = np.array([bin(b).count("1") for b in range(16)], np.int64)
 
 
 @njit
 def as_int(word: Any) -> int:
     """A tag word as a signed 64-bit number: mixing uint32 with int would give floats in compiled code."""
     return np.int64(word)  # type: ignore[return-value]
-
-
-@njit
-def rotation(tag: int, sets: int) -> int:
-    """Where the first line of a tag's `sets` lines goes: any set, by a multiplicative hash (Knuth)."""
-    return ((tag * 2654435761) & 0xFFFFFFFF) * sets >> 32
-
-
-@njit
-def place(line: int, sets: int) -> tuple[int, int]:
-    """(tag, set) of a line: consecutive lines fill consecutive sets, rotated by a hash of the tag."""
-    tag = line // sets
-    index = line - tag * sets + rotation(tag, sets)
-    if index >= sets:
-        index -= sets
-    return tag, index
-
-
-@njit
-def line_at(tag: int, index: int, sets: int) -> int:
-    """The line whose place is (`tag`, `index`)."""
-    offset = index - rotation(tag, sets)
-    return tag * sets + (offset + sets if offset < 0 else offset)
-
-
-@njit
-def lines_at(tags: Any, indices: Any, sets: int) -> Any:
-    """`line_at` of arrays."""
-    lines = np.empty(len(tags), np.int64)
-    for i in range(len(tags)):
-        lines[i] = line_at(tags[i], indices[i], sets)
-    return lines
-
-
-@njit
-def home_partition(m: Any, line: int) -> int:
-    """Partition whose DRAM holds the line: a parity of address bits above 4 KiB, permuted per 2 MiB page.
-
-    Measured on an H200 with atomics, which execute at a line's home: within each 2 MiB page the home is the parity of
-    address bits 12, 13, 15, 17 and 19 (experiments/measured/h200/partitions.json).
-    """
-    if m.partitions == 1:
-        return 0
-    granule = line >> 5
-    page = line >> 14
-    bits = granule & m.home_mask
-    bits ^= bits >> 4
-    bits ^= bits >> 2
-    parity = (bits ^ (bits >> 1)) & 1
-    return (parity + ((page * 2654435761 & 0xFFFFFFFF) >> 16)) % m.partitions
 
 
 @njit
@@ -111,6 +65,27 @@ def probe(tags: Any, base: int, ways: int, tag: int) -> int:
 
 
 @njit
+def find(tags: Any, base: int, ways: int, tag: int) -> int:
+    """Place of a line in its set, or -1."""
+    want = np.uint32(tag) << TAG_SHIFT
+    for way in range(ways):
+        if tags[base + way] & TAG == want:
+            return way
+    return -1
+
+
+@njit
+def move(tags: Any, base: int, origin: int, target: int) -> None:
+    """Move a set's word from place `origin` to `target`; those between close up."""
+    word = tags[base + origin]
+    for way in range(origin, target, -1):
+        tags[base + way] = tags[base + way - 1]
+    for way in range(origin, target):
+        tags[base + way] = tags[base + way + 1]
+    tags[base + target] = word
+
+
+@njit
 def invalidate(tags: Any, base: int, ways: int, tag: int, mask: int) -> None:
     """Drop sectors `mask` of a clean line, if it is there; its place in the order stays."""
     want = np.uint32(tag) << TAG_SHIFT
@@ -124,7 +99,7 @@ def invalidate(tags: Any, base: int, ways: int, tag: int, mask: int) -> None:
 def insert_at(tags: Any, base: int, ways: int, depth: int, tag: int, mask: int) -> int:
     """Put an absent line at place `depth` of the order of recency (ways - 1: next to go); returns the victim word."""
     last = base + ways - 1
-    place_at = base + depth
+    place_at = base + min(depth, ways - 1)
     while place_at > base and tags[place_at] == EMPTY and tags[place_at - 1] == EMPTY:
         place_at -= 1
     victim = tags[last]

@@ -1,0 +1,8 @@
+"""Units of the memory system."""
+
+from __future__ import annotations
+
+LINE_BYTES = 128
+SECTOR_BYTES = 32
+CHUNK_BYTES = 4096
+"""Unit in which an SM's outstanding requests are limited."""
