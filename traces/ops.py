@@ -16,13 +16,10 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
+from traces.hints import HINTS
 from traces.tensor import Tile
 
 __all__ = ["HINTS", "Arrive", "Await", "Barrier", "Load", "Matmul", "Op", "Program", "Store", "Vector", "Wait"]
-
-
-HINTS = ("normal", "evict_first", "evict_last", "no_allocate")
-"""How long the L2 should keep what a load brings: as usual; leave first; leave last; not at all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def record_bytes(m: Any, level: int, tensor: int, start: float, end: float, coun
         share = rate * ((b + 1) * width - max(start, b * width))
         m.timeline[level, tensor, b] += share
         inside += share
-    m.timeline[level, tensor, last] += count - inside
+    m.timeline[level, tensor, last] += max(0.0, count - inside)
 
 
 @njit

@@ -182,7 +182,8 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     elif code == WAIT:
         done = s.tokens[row, op[TOKEN]]
         if done > t:
-            record_activity(m, MEMORY_WAIT, t, done)
+            if op[RUNS]:
+                record_activity(m, MEMORY_WAIT, t, done)
             s.time[row] = done
     elif code == MATMUL:
         _multiply(s, m, sm, program, row, pc, t)
@@ -190,8 +191,14 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
         start = max(t, s.vector_free[sm])
         cycles = s.costs[pc, VECTOR_CYCLES]
         s.vector_free[sm] = start + cycles
-        # Warps take turns: short work waits for no longer than it runs itself, long work for what is queued.
-        done = min(start + cycles, t + 2.0 * cycles)
+        # Warps take turns: work waits for what is queued, at most one turn of its own length per other agent.
+        sharing = 1
+        first = sm * s.ctas_per_sm * s.agents
+        for other in range(first, first + s.ctas_per_sm * s.agents):
+            if other != row and s.vector_done[other] > t:
+                sharing += 1
+        done = min(start + cycles, t + sharing * cycles)
+        s.vector_done[row] = done
         s.busy[1] += cycles
         record_activity(m, VECTOR_BUSY, start, start + cycles)
         s.totals[1] += op[SHARED_READ]
@@ -199,9 +206,10 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
         s.time[row] = done + s.costs[pc, LATENCY_CYCLES] + JITTER_CYCLES * _jitter(row, pc, s.item[row])
     elif code == ARRIVE:
         when = t
-        s.loads_phase[slot, op[SLOT]] = op[TOKEN] >= 0
         if op[TOKEN] >= 0:
             when = max(t, s.tokens[row, op[TOKEN]])
+        if when >= s.arriving[slot, op[SLOT]]:
+            s.loads_phase[slot, op[SLOT]] = op[RUNS]
         _arrive(s, slot, op[SLOT], when)
     elif code == AWAIT:
         barrier = op[SLOT]

@@ -119,7 +119,7 @@ class _Compiler:
                 return self._load(agent, op)
             case Wait(value):
                 if isinstance(value, _Token):
-                    self._emit(agent, {oc.CODE: oc.WAIT, oc.TOKEN: self._own(agent, value)})
+                    self._emit(agent, {oc.CODE: oc.WAIT, oc.TOKEN: self._own(agent, value), oc.RUNS: value.slot >= 0})
             case Matmul():
                 return self._matmul(agent, op)
             case Vector():
@@ -130,7 +130,9 @@ class _Compiler:
                     self._emit(agent, self._access(oc.STORE, tile.matrix.slot, offset, runs, run_bytes))
             case Arrive(barrier, after):
                 token = self._own(agent, after) if isinstance(after, _Token) else -1
-                self._emit(agent, {oc.CODE: oc.ARRIVE, oc.SLOT: self._barrier(barrier), oc.TOKEN: token})
+                copied = isinstance(after, _Token) and after.slot >= 0
+                row = {oc.CODE: oc.ARRIVE, oc.SLOT: self._barrier(barrier), oc.TOKEN: token, oc.RUNS: copied}
+                self._emit(agent, row)
             case Await(barrier):
                 self._emit(agent, {oc.CODE: oc.AWAIT, oc.SLOT: self._barrier(barrier)})
         return None

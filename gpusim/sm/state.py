@@ -37,13 +37,14 @@ FIELDS: list[tuple[str, Any]] = [
     ("item", _I64),
     ("row", _I64),
     ("blocked_on", _I64),  # barrier, -1 (nothing) or NEXT_ITEM
+    ("vector_done", _F64),  # when its latest row work leaves the vector pipes
     ("blocked_since", _F64),  # inf: it is not, and was not
     ("tokens", _F64_2D),  # [agent, token] completion
     ("seen", _I64_2D),  # [agent, barrier] phases
     ("phases", _I64_2D),  # [CTA slot, barrier] complete
     ("arrivals", _I64_2D),
     ("arriving", _F64_2D),  # latest arrival of the running phase
-    ("loads_phase", _I64_2D),  # [CTA slot, barrier] whether the last arrival was a copy's completion
+    ("loads_phase", _I64_2D),  # [CTA slot, barrier] whether the latest arrival was a copy's completion
     ("phase_time", types.float64[:, :, ::1]),  # [CTA slot, barrier, phase % PHASES]
     ("barrier_count", _I64),
     ("barrier_open", _I64),
@@ -107,6 +108,7 @@ class SmArray:
             "item": np.zeros(rows, np.int64),
             "row": np.zeros(rows, np.int64),
             "blocked_on": np.full(rows, -1, np.int64),
+            "vector_done": np.zeros(rows),
             "blocked_since": np.full(rows, np.inf),
             "tokens": np.zeros((rows, oc.TOKENS)),
             "seen": np.zeros((rows, oc.BARRIERS), np.int64),

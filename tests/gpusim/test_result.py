@@ -129,6 +129,13 @@ def test_do_kernels_with_products_run_at_the_clock_that_tensor_load_leaves(
     assert document["machine"]["clock_hz"] == pytest.approx(1e6 * total["cycles"] / total["time_us"])
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_does_a_kernel_whose_first_block_sees_no_key_slow_down_as_well(algorithm: str) -> None:
+    result = run(plan_of(algorithm, heads=2, seq=400, seq_kv=96, dim=64, causal=True))
+    for kernel in result.kernels:
+        assert kernel.clock_hz == (result.gpu.sm.sustained_clock_hz if kernel.flops else result.gpu.sm.clock_hz)
+
+
 def test_is_a_kernel_without_l2_traffic_a_hit_rate_of_zero() -> None:
     plan = plan_of("flash2", heads=1, seq=64, dim=64)
     kernel = run(plan).kernels[0]

@@ -9,7 +9,7 @@ from gpusim.memory.l2.replacement.lru import LRU
 from gpusim.memory.l2.replacement.random import RANDOM
 from gpusim.memory.l2.replacement.rules import Replacement
 from gpusim.memory.l2.replacement.srrip import SRRIP
-from traces.ops import HINTS
+from traces.hints import HINTS
 
 REPLACEMENTS: dict[str, Replacement] = {policy.name: policy for policy in (LRU, FIFO, RANDOM, SRRIP, LIP, BIP)}
 """`l2.replacement`."""

@@ -56,10 +56,17 @@ def test_is_every_byte_in_the_bin_of_its_time(memory: MemorySystem, span: float,
     assert v["touched_bins"][0] == int(ends.max() / width) + 1
 
 
+TIMES = st.floats(0, 1e6) | st.integers(0, 1 << 20).map(float)
+
+
+def test_does_a_span_that_ends_on_an_edge_leave_no_negative_bytes(memory: MemorySystem) -> None:
+    for start in np.linspace(0, 63, 200):
+        record_bytes(memory.state, 0, 0, float(start), 64.0 * 37, 96)
+    assert memory.values["timeline"].min() >= 0
+
+
 @given(
-    spans=st.lists(
-        st.tuples(st.floats(0, 1e6), st.floats(1, 3e5) | st.just(0.0), st.integers(1, 1 << 30)), min_size=1, max_size=30
-    )
+    spans=st.lists(st.tuples(TIMES, st.floats(1, 3e5) | st.just(0.0), st.integers(1, 1 << 30)), min_size=1, max_size=30)
 )
 @settings(max_examples=60, deadline=None)
 def test_are_bytes_spread_evenly_and_none_lost(spans: list[tuple[float, float, int]]) -> None:
@@ -80,6 +87,7 @@ def test_are_bytes_spread_evenly_and_none_lost(spans: list[tuple[float, float, i
     # Times up to 1.3e6 cycles are rounded to 2e-10 of a cycle, so shares of the shortest spans to as much.
     assert np.allclose(found, expected, rtol=1e-9, atol=1e-9 * whole)
     assert math.fsum(found) == pytest.approx(whole, rel=1e-13, abs=0)
+    assert found.min() >= 0
     assert np.count_nonzero(v["timeline"]) == np.count_nonzero(found)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gpusim.errors import UserError
@@ -114,6 +115,19 @@ def test_do_two_ctas_take_turns_on_the_vector_pipes() -> None:
 
     assert run(one_sm(), toy(lambda a: [program(a)])).cycles == near(1000)
     assert run(one_sm(), toy(lambda a: [program(a)], ctas=2)).cycles == near(2000)
+
+
+@pytest.mark.parametrize("ctas", (1, 2, 3, 8))
+def test_are_vector_pipes_never_faster_than_their_peak(ctas: int) -> None:
+    def program(a: Matrix) -> Program:
+        for _ in range(10):
+            yield vector(1000)
+
+    result = simulate(toy(lambda a: [program(a)], ctas=ctas), one_sm())
+    busy = result.timeline.activity["vector_busy"]
+    assert busy.sum() == pytest.approx(ctas * 10_000) and result.cycles >= ctas * 10_000
+    assert np.all(busy <= result.timeline.bin_cycles * (1 + 1e-9))
+    assert (len(busy) - 1) * result.timeline.bin_cycles <= result.cycles
 
 
 def test_do_exponentials_and_arithmetic_of_a_step_take_their_units_one_after_the_other() -> None:
@@ -284,6 +298,44 @@ def test_is_waiting_at_a_barrier_for_an_agents_work_not_waiting_for_memory() -> 
     assert run(gpu, plan).cycles > 9000 + PRODUCT
 
 
+def test_is_waiting_for_a_product_not_waiting_for_memory() -> None:
+    done = Barrier("done")
+
+    def multiplies() -> Program:
+        product = yield matmul(asynchronous=True)
+        yield Arrive(done, after=product)
+        yield Wait(product)
+
+    def waits() -> Program:
+        yield Await(done)
+
+    assert waited(one_sm(), toy(lambda a: [multiplies(), waits()])) == 0
+
+
+@pytest.mark.parametrize("work", (0, 50, 5000))
+def test_does_the_later_of_two_arrivals_say_what_was_waited_for(work: int) -> None:
+    """Whatever the order in which agents announce them."""
+    both = Barrier("both", count=2)
+
+    def loads(a: Matrix) -> Program:
+        tile = yield Load(a.tile(0, 128))
+        yield Arrive(both, after=tile)
+
+    def works() -> Program:
+        if work:
+            yield vector(work)
+        yield Arrive(both)
+
+    def waits() -> Program:
+        yield Await(both)
+        yield matmul()
+
+    gpu, plan = one_sm(), toy(lambda a: [loads(a), works(), waits()])
+    loaded = Loads(gpu, plan).done(0, 128, 0.0)
+    assert 50 + SYNC_CYCLES < loaded < 5000
+    assert waited(gpu, plan) == pytest.approx(0 if work == 5000 else loaded)
+
+
 @pytest.mark.parametrize("order", ((0, 1, 2), (2, 1, 0), (1, 2, 0)))
 def test_does_a_barrier_of_two_wait_for_the_later(order: tuple[int, ...]) -> None:
     both = Barrier("both", count=2)
@@ -368,7 +420,7 @@ def test_does_the_next_cta_start_when_one_has_ended() -> None:
 
     plan = toy(lambda a: [program(a)], ctas=5, per_sm=1)
     assert run(one_sm(), plan).cycles == pytest.approx(5 * PRODUCT)
-    late = run(one_sm("sm.cta_launch_interval=100"), plan)
+    late = run(one_sm("sm.cta_turnover=100"), plan)
     assert late.cycles == pytest.approx(5 * PRODUCT + 4 * 100)
 
 
