@@ -41,21 +41,13 @@ def cache_folder() -> Path:
     return folder
 
 
-def njit(function: F, inline: str = "never") -> F:
+def njit(function: F) -> F:
     """Compile `function` on first use and keep the result on disk."""
     config: Any = numba.config
     before = config.CACHE_DIR
     config.CACHE_DIR = str(cache_folder())
     try:
-        compiled: Any = numba.njit(cache=True, inline=inline)(function)
+        compiled: Any = numba.njit(cache=True)(function)
     finally:
         config.CACHE_DIR = before
     return cast(F, compiled)
-
-
-def inlined(function: F) -> F:
-    """`njit` for a few lines on the hot path: callers take them in before Numba counts references to arrays.
-
-    Only so are the counts seen to cancel; a call that LLVM inlines later keeps some of them, at 10 ns a line.
-    """
-    return njit(function, inline="always")

@@ -11,14 +11,14 @@ from tests.gpusim.memory.systems import KIB, MIB, system, tensors
 
 
 def test_do_sets_ways_and_partitions_make_up_the_size() -> None:
-    v = system("l2.size=1MiB", "l2.ways=8").values
+    v = system("l2.size=1MiB", "l2.ways=8", "l2.data_share=1").values
     assert v["sets"] * v["ways"] * v["partitions"] * 128 == MIB == v["tags"].size * 128
 
 
 def test_is_a_cache_smaller_than_one_set_no_cache() -> None:
     assert system("l2.size=0").values["cached"] == 0
-    assert system("l2.size=2KiB", "l2.ways=16").values["cached"] == 0
-    assert system("l2.size=4KiB", "l2.ways=16").values["cached"] == 1
+    assert system("l2.size=2KiB", "l2.ways=16", "l2.data_share=1").values["cached"] == 0
+    assert system("l2.size=4KiB", "l2.ways=16", "l2.data_share=1").values["cached"] == 1
 
 
 def test_does_an_infinite_cache_hold_all_tensors_in_each_partition() -> None:
@@ -34,7 +34,7 @@ def test_are_other_line_sizes_refused() -> None:
 
 def test_is_a_cache_too_small_for_the_tags_of_its_tensors_refused() -> None:
     with pytest.raises(UserError, match="too small"):
-        system("l2.size=4KiB", sizes=(4 << 30,))
+        system("l2.size=4KiB", "l2.data_share=1", sizes=(4 << 30,))
 
 
 def test_are_dirty_bytes_attributed_to_the_tensor_written() -> None:
