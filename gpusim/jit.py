@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -41,21 +41,13 @@ def cache_folder() -> Path:
     return folder
 
 
-def njit(function: F, inline: Literal["never", "always"] = "never") -> F:
+def njit(function: F) -> F:
     """Compile `function` on first use and keep the result on disk."""
     config: Any = numba.config
     before = config.CACHE_DIR
     config.CACHE_DIR = str(cache_folder())
     try:
-        compiled: Any = numba.njit(cache=True, inline=inline)(function)
+        compiled: Any = numba.njit(cache=True)(function)
     finally:
         config.CACHE_DIR = before
     return cast(F, compiled)
-
-
-def inlined(function: F) -> F:
-    """`njit` for a few lines on the hot path: callers take them in before Numba counts references to arrays.
-
-    Only so are the counts seen to cancel; a call that LLVM inlines later keeps some of them, at 10 ns a line.
-    """
-    return njit(function, inline="always")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.jit import inlined
+from gpusim.jit import njit
 
 
-@inlined
+@njit
 def queue(free: Any, index: int, t: float, work: float) -> float:
     """Enter a server's queue at `t` with `work` cycles; returns the wait before service."""
     start = free[index]

@@ -137,24 +137,29 @@ class MemorySystem:
         self.values["counters"][:] = 0
 
     def dirty_bytes(self) -> dict[str, int]:
-        """Bytes by tensor that are dirty in the L2 or the memory-side cache: written, and not yet in DRAM."""
-        v, totals = self.values, np.zeros(len(self.tensors))
-        caches = (("tags", v["sets"], v["ways"], v["slice_hash"]), ("side_tags", v["side_sets"], v["side_ways"], MIX))
-        for name, sets, ways, hashing in caches:
-            words = v[name]
-            at = np.nonzero(words & DIRTY)[0]
-            if not len(at):
-                continue
-            tag = (words[at] >> np.uint32(8)).astype(np.int64)
-            line = lines_at(tag, (at // ways) % sets, sets, hashing)
-            owner = v["tensor_of_page"][line * LINE_BYTES // ALIGNMENT_BYTES]
-            sectors = POPCOUNT[(words[at] >> np.uint32(4)) & np.uint32(15)]
-            totals += np.bincount(owner, weights=sectors, minlength=len(self.tensors))
+        """Bytes by tensor that are dirty in the L2, the memory-side cache or both: written, and not yet in DRAM."""
+        v = self.values
+        line, bits = _dirty(v["tags"], v["ways"], v["sets"], v["slice_hash"])
+        if v["side_sets"]:
+            side_line, side_bits = _dirty(v["side_tags"], v["side_ways"], v["side_sets"], MIX)
+            line, at = np.unique(np.concatenate([line, side_line]), return_inverse=True)
+            both = np.concatenate([bits, side_bits])
+            bits = np.zeros(len(line), np.uint32)
+            np.bitwise_or.at(bits, at, both)
+        owner = v["tensor_of_page"][line * LINE_BYTES // ALIGNMENT_BYTES]
+        totals = np.bincount(owner, weights=POPCOUNT[bits], minlength=len(self.tensors))
         return {t.name: int(totals[t.index]) * SECTOR_BYTES for t in self.tensors}
 
     def dirty_sectors(self) -> int:
         """Dirty sectors in the tags of the L2."""
         return int(POPCOUNT[(self.values["tags"] >> np.uint32(4)) & np.uint32(15)].sum())
+
+
+def _dirty(words: Any, ways: int, sets: int, hashing: int) -> tuple[Any, Any]:
+    """(line, dirty sectors as bits) of every tag word with dirty sectors."""
+    at = np.nonzero(words & DIRTY)[0]
+    line = lines_at((words[at] >> np.uint32(8)).astype(np.int64), (at // ways) % sets, sets, hashing)
+    return line, (words[at] >> np.uint32(4)) & np.uint32(15)
 
 
 def _typed(value: Any, kind: Any) -> Any:

@@ -109,9 +109,14 @@ class Cache:
 
     def dirty_bytes(self) -> dict[str, int]:
         totals = {t.name: 0 for t in self.tensors}
-        for one in (*self.sets.values(), *self.side.values()):
-            for line, held in one.lines.items():
-                totals[self.owner(line)] += 32 * len(held.dirty)
+        dirty = {
+            (line, sector)
+            for one in (*self.sets.values(), *self.side.values())
+            for line, held in one.lines.items()
+            for sector in held.dirty
+        }
+        for line, _ in dirty:
+            totals[self.owner(line)] += 32
         return totals
 
     def owner(self, line: int) -> str:
