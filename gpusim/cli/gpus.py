@@ -97,6 +97,10 @@ def _levels(spec: GpuSpec) -> list[Level]:
     slices = f"{l2.partitions} x {l2.slices_per_partition} slices"
     channels = f"{hbm.stacks} {'devices' if hbm.standard.startswith('GDDR') else 'stacks'}, {hbm.bus_bits} bit"
     fabric = Level("L2 fabric", "", spec.noc.fabric_bytes_per_s, "+" + latency(spec.noc.fabric_latency_cycles))
+    side = spec.memory_side_cache
+    behind = Level(
+        "memory-side cache", format_size(side.size_bytes), side.bandwidth_bytes_per_s, latency(side.latency_cycles)
+    )
     return [
         Level("registers", per_sm(4 * sm.registers), None, ""),
         Level(
@@ -110,6 +114,7 @@ def _levels(spec: GpuSpec) -> list[Level]:
         Level("SM write ports", "", sm.write_port_bytes_per_clk * whole_gpu, ""),
         Level("L2", f"{format_size(l2.size_bytes)} ({slices})", spec.l2_bytes_per_s, latency(l2.latency_cycles)),
         *([fabric] if l2.partitions > 1 else []),
+        *([behind] if side.size_bytes else []),
         Level(
             hbm.standard,
             f"{format_size(hbm.size_bytes)} ({channels})",
