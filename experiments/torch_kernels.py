@@ -131,7 +131,7 @@ def softmax_instructions(kernel: MeasuredKernel) -> int:
     rules (N = 16384 here), else reading it three times through L1.
     """
     if kernel.block[1] > 1:
-        return 54
+        return 40
     return 66 if kernel.dynamic_shared_bytes > 1024 else 110
 
 
