@@ -12,19 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from traces.dtypes import DTYPES
 from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
 from traces.ops import Load, Matmul, Program, Store, Vector, Wait
 from traces.problem import AttentionProblem
+from traces.query_blocks import CTA_ORDERS, QueryBlocks
 from traces.schedule import KV_ORDERS, Schedule, key_value_blocks, require, require_multiple, require_one_of
-from traces.softmax import NO_MASK, ONLINE_INSTRUCTIONS, finish, mask_scores, online_step
-from traces.tensor import Matrix, TensorTable
+from traces.softmax import ONLINE_INSTRUCTIONS, finish, mask_scores, online_step
+from traces.tensor import Matrix
 
 name = "flash2"
 summary = "FlashAttention-2 forward: one CTA per query block, K and V streamed from the last block down"
 paper = "Dao 2023, arXiv:2307.08691, algorithm 1"
-
-CTA_ORDERS = ("m_fastest", "head_fastest", "longest_first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +74,10 @@ def default_schedule(problem: AttentionProblem, instruction: str, sm_count: int)
 def plan(problem: AttentionProblem, schedule: Flash2Schedule) -> Plan:
     """Tensors and the single launch."""
     p = problem
-    table = TensorTable()
-    q = table.add("Q", (p.batch, p.heads, p.seq, p.dim), p.storage, p.layout)
-    k = table.add("K", (p.batch, p.kv_heads, p.seq_kv, p.dim), p.kv_storage, p.layout)
-    v = table.add("V", (p.batch, p.kv_heads, p.seq_kv, p.dim), p.kv_storage, p.layout)
-    o = table.add("O", (p.batch, p.heads, p.seq, p.dim), p.storage, p.layout)
-    lse = table.add("LSE", (p.batch, p.heads, 1, p.seq), DTYPES["fp32"])
-    q_blocks = -(-p.seq // schedule.tile_q)
+    blocks = QueryBlocks(p, schedule.tile_q, schedule.cta_order, schedule.kv_order)
 
     def work(cta: int) -> Sequence[WorkItem]:
-        b, h, block = cta_position(cta, p.batch, p.heads, q_blocks, schedule.cta_order)
-        row = block * schedule.tile_q
-        views = (
-            q.view(b, h).window(row, schedule.tile_q),
-            k.view(b, h // p.group),
-            v.view(b, h // p.group),
-            o.view(b, h).window(row, schedule.tile_q),
-            lse.view(b, h).window(0, 1, row, schedule.tile_q),
-        )
-        return [WorkItem(views, block_parameters(p, row, min(row + schedule.tile_q, p.seq), block, schedule.kv_order))]
+        return [blocks.item(cta)]
 
     def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
         keys, diagonal, backward = parameters
@@ -104,28 +87,8 @@ def plan(problem: AttentionProblem, schedule: Flash2Schedule) -> Plan:
         schedule.tile_q * p.storage.element_bytes + 2 * schedule.stages * schedule.tile_kv * p.kv_storage.element_bytes
     )
     resources = CtaResources(schedule.warps * 32, 255, shared)
-    ctas = p.batch * p.heads * q_blocks
-    launch = KernelLaunch("flash2_forward", ctas, resources, work, agents, schedule.instruction, schedule.warps)
-    return Plan(name, p, schedule, table.tensors, (launch,), ("Q", "K", "V"), ("O", "LSE"))
-
-
-def cta_position(cta: int, batch: int, heads: int, q_blocks: int, order: str) -> tuple[int, int, int]:
-    """(batch, head, query block) of CTA `cta` under a CTA order."""
-    if order == "m_fastest":
-        head_and_batch, block = divmod(cta, q_blocks)
-        h, b = divmod(head_and_batch, batch)
-        return b, h, block
-    block, rest = divmod(cta, batch * heads)
-    b, h = divmod(rest, heads)
-    return b, h, q_blocks - 1 - block if order == "longest_first" else block
-
-
-def block_parameters(p: AttentionProblem, row: int, last_row: int, block: int, kv_order: str) -> tuple[int, int, int]:
-    """(visible keys, diagonal, whether KV blocks go backward) of the query rows [row, last_row)."""
-    visible = p.visible_keys(last_row - 1)
-    diagonal = row + p.diagonal if p.causal else NO_MASK
-    backward = kv_order == "backward" or (kv_order == "sawtooth" and block % 2 == 1)
-    return visible, diagonal, int(backward)
+    launch = KernelLaunch("flash2_forward", len(blocks), resources, work, agents, schedule.instruction, schedule.warps)
+    return Plan(name, p, schedule, blocks.tensors, (launch,), ("Q", "K", "V"), ("O", "LSE"))
 
 
 def flash2_block(

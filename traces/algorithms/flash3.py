@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from traces.algorithms.flash2 import CTA_ORDERS, block_parameters, cta_position
-from traces.dtypes import DTYPES
 from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
 from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Store, Vector, Wait
 from traces.problem import AttentionProblem
+from traces.query_blocks import CTA_ORDERS, QueryBlocks
 from traces.schedule import KV_ORDERS, Schedule, key_value_blocks, require, require_multiple, require_one_of
 from traces.softmax import ONLINE_INSTRUCTIONS, finish, mask_scores, online_scores
-from traces.tensor import Matrix, TensorTable
+from traces.tensor import Matrix
 
 name = "flash3"
 summary = "FlashAttention-3 forward: persistent CTAs, a producer and ping-pong consumer warpgroups (Hopper)"
@@ -90,30 +89,11 @@ def default_schedule(problem: AttentionProblem, instruction: str, sm_count: int)
 def plan(problem: AttentionProblem, schedule: Flash3Schedule) -> Plan:
     """Tensors and the single persistent launch."""
     p = problem
-    table = TensorTable()
-    q = table.add("Q", (p.batch, p.heads, p.seq, p.dim), p.storage, p.layout)
-    k = table.add("K", (p.batch, p.kv_heads, p.seq_kv, p.dim), p.kv_storage, p.layout)
-    v = table.add("V", (p.batch, p.kv_heads, p.seq_kv, p.dim), p.kv_storage, p.layout)
-    o = table.add("O", (p.batch, p.heads, p.seq, p.dim), p.storage, p.layout)
-    lse = table.add("LSE", (p.batch, p.heads, 1, p.seq), DTYPES["fp32"])
-    q_blocks = -(-p.seq // schedule.tile_q)
-    total_blocks = p.batch * p.heads * q_blocks
-    ctas = min(schedule.persistent_ctas, total_blocks)
-
-    def item(number: int) -> WorkItem:
-        b, h, block = cta_position(number, p.batch, p.heads, q_blocks, schedule.cta_order)
-        row = block * schedule.tile_q
-        views = (
-            q.view(b, h).window(row, schedule.tile_q),
-            k.view(b, h // p.group),
-            v.view(b, h // p.group),
-            o.view(b, h).window(row, schedule.tile_q),
-            lse.view(b, h).window(0, 1, row, schedule.tile_q),
-        )
-        return WorkItem(views, block_parameters(p, row, min(row + schedule.tile_q, p.seq), block, schedule.kv_order))
+    blocks = QueryBlocks(p, schedule.tile_q, schedule.cta_order, schedule.kv_order)
+    ctas = min(schedule.persistent_ctas, len(blocks))
 
     def work(number: int) -> Sequence[WorkItem]:
-        return [item(number)]
+        return [blocks.item(number)]
 
     def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
         keys, diagonal, backward = parameters
@@ -124,9 +104,9 @@ def plan(problem: AttentionProblem, schedule: Flash3Schedule) -> Plan:
     threads = 128 * (1 + schedule.tile_q // ROWS_PER_WARPGROUP)
     resources = CtaResources(threads, 65536 // threads // 8 * 8, shared)
     launch = KernelLaunch(
-        "flash3_forward", ctas, resources, work, agents, schedule.instruction, warps=4, queue=total_blocks
+        "flash3_forward", ctas, resources, work, agents, schedule.instruction, warps=4, queue=len(blocks)
     )
-    return Plan(name, p, schedule, table.tensors, (launch,), ("Q", "K", "V"), ("O", "LSE"))
+    return Plan(name, p, schedule, blocks.tensors, (launch,), ("Q", "K", "V"), ("O", "LSE"))
 
 
 def flash3_block(
