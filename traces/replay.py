@@ -85,7 +85,7 @@ def _check(header: dict[str, Any], tables: dict[str, Table], tensors: tuple[Tens
     kernel, index, number = (items.ints[c] for c in ("kernel", "index", "item"))
     _require(bool(np.all((index >= 0) & (index < work[kernel]))), "an item names a work index outside its launch")
     start = np.concatenate(([True], (np.diff(kernel) != 0) | (np.diff(index) != 0)))[: len(index)]
-    place = np.diff(kernel) * (int(work.max(initial=1)) + 1) + np.diff(index)
+    place = np.diff(kernel) * (max(work.tolist(), default=1) + 1) + np.diff(index)
     _require(bool(np.all(place >= 0)), "items are not in order of kernel and work index")
     expected = np.arange(len(index)) - np.maximum.accumulate(np.where(start, np.arange(len(index)), 0))
     _require(np.array_equal(number, expected), "items of a work index are not numbered from 0")
