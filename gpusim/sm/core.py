@@ -155,6 +155,28 @@ def _multiply(s: Any, m: Any, sm: int, program: int, row: int, pc: int, t: float
 
 
 @njit
+def _row_work(s: Any, m: Any, sm: int, row: int, pc: int, t: float) -> None:
+    """Work on the vector pipes, which the SM's agents share."""
+    op = s.ops[pc]
+    start = max(t, s.vector_free[sm])
+    cycles = s.costs[pc, VECTOR_CYCLES]
+    s.vector_free[sm] = start + cycles
+    # Warps take turns: work waits for what is queued, at most one turn of its own length per other agent.
+    sharing = 1
+    first = sm * s.ctas_per_sm * s.agents
+    for other in range(first, first + s.ctas_per_sm * s.agents):
+        if other != row and s.vector_done[other] > t:
+            sharing += 1
+    done = min(start + cycles, t + sharing * cycles)
+    s.vector_done[row] = done
+    s.busy[1] += cycles
+    record_activity(m, VECTOR_BUSY, start, start + cycles)
+    s.totals[1] += op[SHARED_READ]
+    s.totals[2] += op[SHARED_WRITE]
+    s.time[row] = done + s.costs[pc, LATENCY_CYCLES] + JITTER_CYCLES * _jitter(row, pc, s.item[row])
+
+
+@njit
 def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     """Execute the agent's next operation and advance its time."""
     t = s.time[row]
@@ -188,22 +210,7 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     elif code == MATMUL:
         _multiply(s, m, sm, program, row, pc, t)
     elif code == VECTOR:
-        start = max(t, s.vector_free[sm])
-        cycles = s.costs[pc, VECTOR_CYCLES]
-        s.vector_free[sm] = start + cycles
-        # Warps take turns: work waits for what is queued, at most one turn of its own length per other agent.
-        sharing = 1
-        first = sm * s.ctas_per_sm * s.agents
-        for other in range(first, first + s.ctas_per_sm * s.agents):
-            if other != row and s.vector_done[other] > t:
-                sharing += 1
-        done = min(start + cycles, t + sharing * cycles)
-        s.vector_done[row] = done
-        s.busy[1] += cycles
-        record_activity(m, VECTOR_BUSY, start, start + cycles)
-        s.totals[1] += op[SHARED_READ]
-        s.totals[2] += op[SHARED_WRITE]
-        s.time[row] = done + s.costs[pc, LATENCY_CYCLES] + JITTER_CYCLES * _jitter(row, pc, s.item[row])
+        _row_work(s, m, sm, row, pc, t)
     elif code == ARRIVE:
         when = t
         if op[TOKEN] >= 0:
