@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpusim.closed_form import closed_form
 from gpusim.counters import C
+from gpusim.memory.sizes import SECTOR_BYTES
 from gpusim.spec import GpuSpec
-from traces.analytic import analytic
 from traces.launch import Plan, Workload
-
-SECTOR_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +226,8 @@ class Result:
             raise TypeError(f"{plan.algorithm} is no attention plan: it has no problem to report")
         names = tuple(t.name for t in plan.tensors)
         gpu, dtype = self.gpu, plan.problem.dtype
-        total = self.total().to_dict(names)
-        closed = analytic(plan)
-        ridge = gpu.ridge_point(dtype)
-        intensity = closed["arithmetic_intensity"]
+        whole = self.total()
+        total = whole.to_dict(names)
         return {
             "gpu": gpu.name,
             "algorithm": plan.algorithm,
@@ -240,10 +237,10 @@ class Result:
             "kernels": [k.to_dict(names) for k in self.kernels],
             "total": {k: v for k, v in total.items() if k != "by_tensor"},
             "by_tensor": total["by_tensor"],
-            "analytic": {**closed, "ridge_point": ridge, "bound": "memory" if intensity < ridge else "compute"},
+            "analytic": closed_form(plan, gpu),
             "machine": {
                 "sm_count": gpu.sm.count,
-                "clock_hz": self.total().clock_hz,
+                "clock_hz": whole.clock_hz,
                 "peak_flops": gpu.peak_flops(dtype),
                 "hbm_bytes_per_second": gpu.hbm.bandwidth_bytes_per_s,
                 "l2_bytes_per_second": gpu.l2_bytes_per_s,

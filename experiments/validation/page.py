@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from html import escape
-from importlib import resources
 
 from experiments.validation.curve import HOLD_OUT, Curve
 from experiments.validation.text import error_text, number, verdict
-from gpusim.report.colours import result_colour, theme_css
+from gpusim.report.colours import result_colour
 from gpusim.report.figure import Figure, axis, figure
+from gpusim.report.page import page
 from gpusim.report.sections import grid
 
 __all__ = ["figures_of", "render_page"]
 
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 _MEASURED, _SIMULATED = result_colour(1), result_colour(0)
 
 
@@ -78,44 +76,19 @@ def _ticks(curve: Curve) -> dict[str, object]:
 
 def render_page(curves: Sequence[Curve], gpu: str, suite: str) -> str:
     """The whole page as text."""
-    from plotly.offline import get_plotlyjs
-
     title = f"Validation of {gpu}, {suite} suite"
     links = "".join(f'<a href="#{escape(c.name)}">{escape(c.name)}</a>' for c in curves)
     cards = "".join(_card(curve, f"curve-{number}") for number, curve in enumerate(curves))
-    data = json.dumps(figures_of(curves), allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
     lead = (
         f"Dots were measured on the card, diamonds and lines are simulated. Every {HOLD_OUT}rd point of a curve "
-        "(hollow) is held out of fits. Errors are of single points relative to the measurement, or differences of "
+        "(hollow) is reported apart. Errors are of single points relative to the measurement, or differences of "
         "shares; means are of absolute values."
     )
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<link rel="icon" href="data:,">
-<title>{escape(title)} · gpusim</title>
-<style>{_asset("style.css")}{theme_css(())}</style>
-</head>
-<body>
-<header><div><h1>{escape(title)}</h1><p>{_count(curves)}</p><nav aria-label="Curves">{links}</nav></div></header>
-<main>
-<section id="summary"><h2>Summary</h2><p>{lead}</p><div class="card">{_summary(curves)}</div></section>
-<section id="curves"><h2>Curves</h2><div class="pair">{cards}</div></section>
-</main>
-<footer>Simulated by gpusim.</footer>
-<script type="application/json" id="figures">{data}</script>
-<script>{get_plotlyjs()}</script>
-<script>{_asset("page.js")}</script>
-</body>
-</html>
-"""
-
-
-def _asset(name: str) -> str:
-    return resources.files("gpusim.report").joinpath("assets", name).read_text(encoding="utf-8")
+    body = (
+        f'<section id="summary"><h2>Summary</h2><p>{lead}</p><div class="card">{_summary(curves)}</div></section>'
+        f'<section id="curves"><h2>Curves</h2><div class="pair">{cards}</div></section>'
+    )
+    return page(title, _count(curves), ("Curves", links), body, "Simulated by gpusim.", figures_of(curves), ())
 
 
 def _count(curves: Sequence[Curve]) -> str:

@@ -25,61 +25,23 @@ BLOCKS_PER_SM = 64
 """CTAs per SM that are simulated of the many of `stream_*`."""
 ROUNDS = 8
 
-_SHAPES = {
-    "l2_volume": Curve(
-        "l2_volume", "Bandwidth against data volume", "volume", "kB", "bandwidth", "GB/s", "relative", TARGET, (), True
-    ),
-    "l2_shared": Curve(
-        "l2_shared",
-        "L2 bandwidth, all SMs reading the same data",
-        "volume",
-        "kB",
-        "bandwidth",
-        "GB/s",
-        "relative",
-        TARGET,
-        (),
-        True,
-    ),
-    "latency": Curve(
-        "latency",
-        "Latency of one thread's random loads",
-        "buffer",
-        "kB",
-        "latency",
-        "cycles",
-        "relative",
-        TARGET,
-        (),
-        True,
-    ),
-    "stream_read": Curve(
-        "stream_read",
-        "Read bandwidth from DRAM by threads of a CTA, two CTAs per SM",
-        "threads",
-        "",
-        "bandwidth",
-        "GB/s",
-        "relative",
-        TARGET,
-        (),
-        True,
-        True,
-    ),
-    "stream_scale": Curve(
-        "stream_scale",
-        "Bandwidth of y = a x by threads of a CTA, two CTAs per SM",
-        "threads",
-        "",
-        "bandwidth",
-        "GB/s",
-        "relative",
-        TARGET,
-        (),
-        True,
-        True,
-    ),
-}
+
+def _shape(name: str, title: str, axis: tuple[str, str], y: tuple[str, str], log_y: bool = False) -> tuple[str, Curve]:
+    """A curve without points yet; `axis` and `y` are (name, unit)."""
+    return name, Curve(name, title, *axis, *y, "relative", TARGET, (), True, log_y)
+
+
+_VOLUME, _THREADS, _BANDWIDTH = ("volume", "kB"), ("threads", ""), ("bandwidth", "GB/s")
+_STREAM = "by threads of a CTA, two CTAs per SM"
+_SHAPES = dict(
+    (
+        _shape("l2_volume", "Bandwidth against data volume", _VOLUME, _BANDWIDTH),
+        _shape("l2_shared", "L2 bandwidth, all SMs reading the same data", _VOLUME, _BANDWIDTH),
+        _shape("latency", "Latency of one thread's random loads", ("buffer", "kB"), ("latency", "cycles")),
+        _shape("stream_read", f"Read bandwidth from DRAM {_STREAM}", _THREADS, _BANDWIDTH, log_y=True),
+        _shape("stream_scale", f"Bandwidth of y = a x {_STREAM}", _THREADS, _BANDWIDTH, log_y=True),
+    )
+)
 
 
 def public_studies(card: str) -> list[Study]:

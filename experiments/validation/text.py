@@ -66,7 +66,7 @@ def summary_text(curves: Sequence[Curve]) -> str:
     """A line per curve."""
     width = max(len(c.name) for c in curves)
     lines = [
-        f"mean absolute errors; every {HOLD_OUT}rd point of a curve is held out of fits",
+        f"mean absolute errors; every {HOLD_OUT}rd point of a curve is reported apart, as held out",
         f"  {'curve':<{width}}  {'points':>6}  {'all':>8}  {'others':>8}  {'held out':>8}  {'target':>8}",
     ]
     for c in curves:

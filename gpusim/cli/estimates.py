@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.cli.outputs import emit_json
 from gpusim.cli.tables import table
+from gpusim.closed_form import closed_form
 from gpusim.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,17 +44,8 @@ def _entry(plan: Plan, gpu: GpuSpec, sizes: bool) -> dict[str, Any]:
         "algorithm": plan.algorithm,
         "problem": plan.problem.to_dict(),
         "schedule": asdict(plan.schedule),
-        **({"footprint": footprint(plan)} if sizes else {"analytic": _analytic(plan, gpu)}),
+        **({"footprint": footprint(plan)} if sizes else {"analytic": closed_form(plan, gpu)}),
     }
-
-
-def _analytic(plan: Plan, gpu: GpuSpec) -> dict[str, Any]:
-    """`analytic` of the JSON contract."""
-    from traces.analytic import analytic
-
-    closed, ridge = analytic(plan), gpu.ridge_point(plan.problem.dtype)
-    bound = "memory" if closed["arithmetic_intensity"] < ridge else "compute"
-    return {**closed, "ridge_point": ridge, "bound": bound}
 
 
 def _footprints(plans: Sequence[Plan]) -> str:
@@ -65,7 +57,7 @@ def _footprints(plans: Sequence[Plan]) -> str:
 def _closed_forms(plans: Sequence[Plan], gpu: GpuSpec) -> str:
     rows = []
     for plan in plans:
-        closed = _analytic(plan, gpu)
+        closed = closed_form(plan, gpu)
         numbers = [f"{closed['hbm_bytes'] / 1e6:,.2f}", f"{closed['flops'] / 1e9:,.3f}"]
         numbers += [f"{closed[key]:,.2f}" for key in ("arithmetic_intensity", "ridge_point")]
         rows.append([plan.algorithm, *numbers, closed["bound"]])

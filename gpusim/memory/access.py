@@ -14,12 +14,10 @@ from gpusim.memory.l1 import l1_misses
 from gpusim.memory.l2.read import read_line
 from gpusim.memory.l2.slice_hash import place
 from gpusim.memory.l2.write import write_line
-from gpusim.memory.sizes import CHUNK_BYTES, LINE_BYTES
+from gpusim.memory.sizes import CHUNK_BYTES, LINE_BYTES, THROUGH_L1
 from gpusim.memory.timeline import record_bytes, record_hits
 
 CHUNK_LINES = CHUNK_BYTES // LINE_BYTES
-THROUGH_L1 = 4
-"""Added to a load's hint in `read_tile`'s `flags` (also in `gpusim.sm.opcodes`)."""
 
 SM_READ, SM_WRITE, L2_READ, L2_WRITE = int(C.SM_READ), int(C.SM_WRITE), int(C.L2_READ), int(C.L2_WRITE)
 L2_HIT, L2_MISS, FABRIC_READ, FABRIC_WRITE = int(C.L2_HIT), int(C.L2_MISS), int(C.FABRIC_READ), int(C.FABRIC_WRITE)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from html import escape
-from importlib import resources
 
 from gpusim.report import sections
-from gpusim.report.colours import tensor_colour, theme_css
+from gpusim.report.colours import tensor_colour
 from gpusim.report.fields import LEVELS, STATES, Result, has_timeline, labels, tensors_of
 from gpusim.report.figure import Figure
 from gpusim.report.flow import flow_figure
+from gpusim.report.page import page
 from gpusim.report.roofline import roofline_figure
 from gpusim.report.text import short_shape, write_atomic
 from gpusim.report.timeline import timeline_figure
 
 __all__ = ["figures_of", "render_page", "write_report"]
 
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 _SECTIONS = {
     "summary": "Summary",
     "kernels": "Kernels",
@@ -46,8 +44,6 @@ def figures_of(results: Sequence[Result]) -> list[Figure]:
 
 def render_page(results: Sequence[Result]) -> str:
     """The whole page as text."""
-    from plotly.offline import get_plotlyjs
-
     names, tensors = labels(results), tensors_of(results)
     title = f"{' and '.join(names) if len(names) < 4 else f'{len(names)} results'} on {_gpus(results)}"
     shapes = "; ".join(dict.fromkeys(short_shape(result["problem"]) for result in results))
@@ -63,31 +59,8 @@ def render_page(results: Sequence[Result]) -> str:
             _each("details", results, [sections.details(result) for result in results], names, pair=True),
         )
     )
-    data = json.dumps(figures_of(results), allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<link rel="icon" href="data:,">
-<title>{escape(title)} · gpusim</title>
-<style>{_asset("style.css")}{theme_css(tensors)}</style>
-</head>
-<body>
-<header><div><h1>{escape(title)}</h1><p>{escape(shapes)}</p><nav aria-label="Sections">{links}</nav></div></header>
-<main>{body}</main>
-<footer>Simulated by gpusim. MB = 10⁶ bytes; times in µs of the SM clock.</footer>
-<script type="application/json" id="figures">{data}</script>
-<script>{get_plotlyjs()}</script>
-<script>{_asset("page.js")}</script>
-</body>
-</html>
-"""
-
-
-def _asset(name: str) -> str:
-    return resources.files("gpusim.report").joinpath("assets", name).read_text(encoding="utf-8")
+    footer = "Simulated by gpusim. MB = 10⁶ bytes; times in µs of the SM clock."
+    return page(title, shapes, ("Sections", links), body, footer, figures_of(results), tensors)
 
 
 def _gpus(results: Sequence[Result]) -> str:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-LOAD, WAIT, MATMUL, VECTOR, STORE, ARRIVE, AWAIT, END = range(8)
+LOAD, WAIT, MATMUL, VECTOR, STORE, ARRIVE, AWAIT = range(7)
 """Operation codes (column CODE)."""
 
 CODE, SLOT, OFFSET, RUNS, RUN_BYTES, PITCH, TOKEN, SHARE, SHARES, SHARED_READ, SHARED_WRITE, FLOPS = range(12)
 A_SLOT, A_SECTORS, B_SLOT, B_SECTORS, FLAGS = range(12, 17)
 """Integer columns. SLOT: view slot (LOAD, STORE) or barrier (ARRIVE, AWAIT). OFFSET: bytes from the view's address.
-TOKEN: what an asynchronous operation completes, or what WAIT and ARRIVE wait for (-1: nothing); RUNS is 1
-there if that is a copy. SHARED_*: sectors of
-shared-memory traffic. FLOPS: tensor-core operations executed. A_*, B_*: of SHARED_READ, what a product fetches of
-tiles that were loaded from a view, by view slot. FLAGS: hint of a LOAD, and whether it goes through the L1 (see
-`gpusim.memory.access.read_tile`)."""
+TOKEN: what an asynchronous operation completes, or what WAIT and ARRIVE wait for (-1: nothing); RUNS is 1 there if
+that is a copy. SHARED_*: sectors of shared-memory traffic. FLOPS: tensor-core operations executed. A_*, B_*: of
+SHARED_READ, what a product fetches of tiles that were loaded from a view, by view slot. FLAGS: hint of a LOAD, and
+whether it goes through the L1 (see `gpusim.memory.access.read_tile`)."""
 INT_COLUMNS = 17
-THROUGH_L1 = 4
-"""Flag of a plain load; the hint is below it."""
 
 TENSOR_CYCLES, VECTOR_CYCLES, LATENCY_CYCLES, SHARED_CYCLES = range(4)
 """Float columns: cycles that the operation occupies the tensor cores or the vector pipes, latency that it adds to

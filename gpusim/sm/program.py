@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusim.errors import UserError
+from gpusim.memory.sizes import THROUGH_L1
 from gpusim.sm import opcodes as oc
 from gpusim.spec import GpuSpec
 from traces.execute import BarrierState, run_agents
@@ -188,7 +189,7 @@ class _Compiler:
         token = self._new_token(agent, slot)
         row = self._access(oc.LOAD, slot, *op.tile.span(self._item.views[slot]))
         row[oc.TOKEN], row[oc.SHARE], row[oc.SHARES] = token.number % oc.TOKENS, op.share, op.multicast
-        row[oc.FLAGS] = HINTS.index(op.hint) + (oc.THROUGH_L1 if op.through_l1 else 0)
+        row[oc.FLAGS] = HINTS.index(op.hint) + (THROUGH_L1 if op.through_l1 else 0)
         self._emit(agent, row, (0.0, 0.0, 0.0, self._shared_cycles(op.tile.size_bytes)))
         return token
 

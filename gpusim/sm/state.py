@@ -130,7 +130,6 @@ class SmArray:
         }
         self.state = SmState(*(self.values[name] for name, _ in FIELDS))
         self._known_programs = self._known_barriers = 0
-        self._tensor_rows: list[list[int]] = []
 
     def use_programs(self, table: ProgramTable, tensor_rows: list[list[int]]) -> None:
         """Point the state at a (grown) program table."""

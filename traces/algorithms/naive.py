@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from traces.gemm import gemm_tile
-from traces.launch import Agents, CtaResources, KernelLaunch, Plan, WorkItem
+from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
 from traces.ops import Load, Program, Store, Vector, Wait
 from traces.problem import AttentionProblem
 from traces.schedule import Schedule, require, require_multiple, require_one_of
 from traces.softmax import NO_MASK, mask_scores, row_softmax
-from traces.tensor import Matrix, Tensor, TensorTable
+from traces.tensor import Matrix, Tensor, TensorTable, View
 
 name = "naive"
 summary = "three kernels: S = QK^T, P = softmax(S), O = PV; S and P go through global memory"
@@ -82,6 +82,11 @@ class NaiveSchedule(Schedule):
         require_one_of("raster", self.raster, RASTERS)
         require_one_of("pv_raster", self.pv_raster, RASTERS)
         require_one_of("instruction", self.instruction, ("wgmma", "mma_sync"))
+
+    @property
+    def workers(self) -> int:
+        """CTAs of a persistent GEMM; 0 with one CTA per tile."""
+        return self.persistent_ctas if self.persistent else 0
 
 
 Schedule_ = NaiveSchedule
@@ -190,82 +195,67 @@ def plan(problem: AttentionProblem, schedule: NaiveSchedule) -> Plan:
 
 def _scores(p: AttentionProblem, schedule: NaiveSchedule, q: Tensor, k: Tensor, s: Tensor) -> KernelLaunch:
     tile = (schedule.tile_q, schedule.tile_kv, schedule.tile_k)
-    workers = schedule.persistent_ctas if schedule.persistent else 0
     shape = (schedule.cluster_m, schedule.cluster_n)
     grid = _Grid(
-        p.batch, p.heads, p.seq, p.seq_kv, tile[0], tile[1], *shape, schedule.raster, workers, schedule.swizzle
+        p.batch, p.heads, p.seq, p.seq_kv, *tile[:2], *shape, schedule.raster, schedule.workers, schedule.swizzle
     )
 
-    def work(index: int) -> Sequence[WorkItem]:
-        position = grid.tile_of(index)
-        if position is None:
-            return []
-        b, h, row, col = position
-        views = (
+    def views(b: int, h: int, row: int, col: int) -> tuple[View, ...]:
+        return (
             q.view(b, h).window(row, tile[0]),
             k.view(b, h // p.group).window(col, tile[1]),
             s.view(b, h).window(row, tile[0], col, tile[1]),
         )
-        return [WorkItem(views, grid.shares(row, col))]
 
-    def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
-        partners_a, share_a, partners_b, share_b = parameters
-        return gemm_tile(
-            *matrices,
-            tile=tile,
-            stages=schedule.stages,
-            transpose_b=True,
-            scale=p.scale,
-            share_a=(partners_a, share_a),
-            share_b=(partners_b, share_b),
-        )
-
-    return _gemm_launch("qk", schedule, grid, tile, schedule.stages, p.storage.element_bytes, work, agents)
+    return _gemm("qk", p, schedule, grid, tile, schedule.stages, views, transpose_b=True, scale=p.scale)
 
 
 def _output(p: AttentionProblem, schedule: NaiveSchedule, probs: Tensor, v: Tensor, o: Tensor) -> KernelLaunch:
     tile = (schedule.pv_tile_q, schedule.pv_tile_d, schedule.pv_tile_k)
-    workers = schedule.persistent_ctas if schedule.persistent else 0
     shape = (schedule.pv_cluster_m, schedule.pv_cluster_n)
-    grid = _Grid(p.batch, p.heads, p.seq, p.dim, tile[0], tile[1], *shape, schedule.pv_raster, workers)
+    grid = _Grid(p.batch, p.heads, p.seq, p.dim, *tile[:2], *shape, schedule.pv_raster, schedule.workers)
 
-    def work(index: int) -> Sequence[WorkItem]:
-        position = grid.tile_of(index)
-        if position is None:
-            return []
-        b, h, row, col = position
-        views = (
+    def views(b: int, h: int, row: int, col: int) -> tuple[View, ...]:
+        return (
             probs.view(b, h).window(row, tile[0]),
             v.view(b, h // p.group).window(0, p.seq_kv, col, tile[1]),
             o.view(b, h).window(row, tile[0], col, tile[1]),
         )
-        return [WorkItem(views, grid.shares(row, col))]
+
+    return _gemm("pv", p, schedule, grid, tile, schedule.pv_stages, views, transpose_b=False, scale=1.0)
+
+
+def _gemm(
+    kernel: str,
+    p: AttentionProblem,
+    schedule: NaiveSchedule,
+    grid: _Grid,
+    tile: tuple[int, int, int],
+    stages: int,
+    views: Callable[[int, int, int, int], tuple[View, ...]],
+    *,
+    transpose_b: bool,
+    scale: float,
+) -> KernelLaunch:
+    """A GEMM over the grid's tiles; `views(batch, head, row, column)` are A, B and C cut to a tile."""
+
+    def work(index: int) -> Sequence[WorkItem]:
+        position = grid.tile_of(index)
+        return [] if position is None else [WorkItem(views(*position), grid.shares(*position[2:]))]
 
     def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
         partners_a, share_a, partners_b, share_b = parameters
         return gemm_tile(
             *matrices,
             tile=tile,
-            stages=schedule.pv_stages,
-            transpose_b=False,
+            stages=stages,
+            transpose_b=transpose_b,
+            scale=scale,
             share_a=(partners_a, share_a),
             share_b=(partners_b, share_b),
         )
 
-    return _gemm_launch("pv", schedule, grid, tile, schedule.pv_stages, p.storage.element_bytes, work, agents)
-
-
-def _gemm_launch(
-    kernel: str,
-    schedule: NaiveSchedule,
-    grid: _Grid,
-    tile: tuple[int, int, int],
-    stages: int,
-    element_bytes: int,
-    work: Callable[[int], Sequence[WorkItem]],
-    agents: Agents,
-) -> KernelLaunch:
-    shared = stages * (tile[0] + tile[1]) * tile[2] * element_bytes
+    shared = stages * (tile[0] + tile[1]) * tile[2] * p.storage.element_bytes
     resources = CtaResources(schedule.gemm_threads, 168, shared)
     warps = max(4, schedule.gemm_threads // 32 - 4)
     instruction = schedule.instruction

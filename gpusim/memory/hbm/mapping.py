@@ -14,10 +14,10 @@ import numpy as np
 
 from gpusim.errors import UserError
 from gpusim.jit import njit
+from gpusim.memory.sizes import LINE_BYTES
 
 __all__ = ["MAPPINGS", "Organisation", "Place", "map_address", "map_addresses", "new_mapping"]
 
-LINE_BYTES = 128
 
 _FIELDS: dict[str, tuple[str, ...]] = {
     "bgi1pc": ("group", "column", "bank", "row"),

@@ -8,9 +8,10 @@ import numpy as np
 from numba import types
 
 from gpusim.memory.hbm.mapping import Organisation, Place, new_mapping
-from gpusim.memory.hbm.reserve import REFRESHES, SECTOR_BYTES
+from gpusim.memory.hbm.reserve import REFRESHES
 from gpusim.memory.hbm.rules import Rules, in_cycles
 from gpusim.memory.hbm.timing import CLOSED, new_banks
+from gpusim.memory.sizes import SECTOR_BYTES
 from gpusim.spec import GpuSpec
 
 WRITE_HIGH, WRITE_LOW = 0.8, 0.2

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from gpusim.jit import njit
-from gpusim.memory.hbm.mapping import LINE_BYTES, map_address
+from gpusim.memory.hbm.mapping import map_address
 from gpusim.memory.hbm.timing import CLOSED, bank_ready_to_act, bank_ready_to_precharge
+from gpusim.memory.sizes import LINE_BYTES, SECTOR_BYTES
 
-SECTOR_BYTES = 32
 NO_REFRESH, ALL_BANK, PER_BANK = range(3)
 REFRESHES = {"none": NO_REFRESH, "all_bank": ALL_BANK, "per_bank": PER_BANK}
 """`hbm.refresh` → its number here (the same as in `scheduler`)."""
@@ -126,26 +126,29 @@ def write_bursts(m: Any, bank: int, row: int, bursts: int, t: float) -> float:
 
 
 @njit
-def dram_read(m: Any, line: int, partition: int, slice_index: int, sectors: int, t: float) -> float:
-    """Read `sectors` of a line; returns the delay beyond the unloaded latency (which includes one row miss)."""
+def _sectors(m: Any, line: int, partition: int, slice_index: int, sectors: int, t: float, writing: bool) -> float:
+    """Read or write the first `sectors` of a line, run by run of its mapping; returns the delay until all are done."""
     channel, local = place_in_channels(m, line, partition, slice_index)
     first = channel * m.place.pcs * m.banks
     run = m.place.run_bytes // SECTOR_BYTES
     done = t
     for sector in range(0, sectors, run):
         bank, row = map_address(m.place, local * LINE_BYTES + sector * SECTOR_BYTES)
-        done = max(done, read_bursts(m, first + bank, row, min(run, sectors - sector), t))
+        bursts = min(run, sectors - sector)
+        if writing:
+            done = max(done, write_bursts(m, first + bank, row, bursts, t))
+        else:
+            done = max(done, read_bursts(m, first + bank, row, bursts, t))
     return done - t
+
+
+@njit
+def dram_read(m: Any, line: int, partition: int, slice_index: int, sectors: int, t: float) -> float:
+    """Read `sectors` of a line; returns the delay beyond the unloaded latency (which includes one row miss)."""
+    return _sectors(m, line, partition, slice_index, sectors, t, False)
 
 
 @njit
 def dram_write(m: Any, line: int, partition: int, slice_index: int, sectors: int, t: float) -> float:
     """Queue a write of `sectors` of a line; returns the delay until the queue has room."""
-    channel, local = place_in_channels(m, line, partition, slice_index)
-    first = channel * m.place.pcs * m.banks
-    run = m.place.run_bytes // SECTOR_BYTES
-    done = t
-    for sector in range(0, sectors, run):
-        bank, row = map_address(m.place, local * LINE_BYTES + sector * SECTOR_BYTES)
-        done = max(done, write_bursts(m, first + bank, row, min(run, sectors - sector), t))
-    return done - t
+    return _sectors(m, line, partition, slice_index, sectors, t, True)
