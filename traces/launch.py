@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from traces.ops import Program
@@ -107,7 +107,7 @@ class Plan:
         tensors: every tensor in memory, in address order.
         launches: the kernels.
         inputs, outputs: tensor names given before and expected after.
-        accumulates: tensors that hold fp32 partial results between kernels (none for the forward kernels here).
+        work: what is computed, one of `traces.problem.WORK`.
     """
 
     algorithm: str
@@ -117,7 +117,7 @@ class Plan:
     launches: tuple[KernelLaunch, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    accumulates: tuple[str, ...] = field(default=())
+    work: str = "forward"
 
     def tensor(self, name: str) -> Tensor:
         """The tensor called `name`."""

@@ -6,10 +6,11 @@ Each item binds a block of Q, O and LSE rows, and all of the head's K and V.
 from __future__ import annotations
 
 from traces.dtypes import DTYPES
-from traces.launch import WorkItem
+from traces.launch import Plan, WorkItem
 from traces.problem import AttentionProblem
 from traces.softmax import NO_MASK
 from traces.tensor import Tensor, TensorTable
+from traces.traffic import Traffic, read_once, written_once
 
 CTA_ORDERS = ("m_fastest", "head_fastest", "longest_first")
 
@@ -71,3 +72,13 @@ def block_parameters(p: AttentionProblem, row: int, last_row: int, block: int, k
     diagonal = row + p.diagonal if p.causal else NO_MASK
     backward = kv_order == "backward" or (kv_order == "sawtooth" and block % 2 == 1)
     return visible, diagonal, int(backward)
+
+
+def query_block_bytes(plan: Plan, tile_q: int) -> Traffic:
+    """SM-port bytes of blocks of query rows: each reads the keys and values up to the last that its rows can see."""
+    p = plan.problem
+    last_rows = (min(row + tile_q, p.seq) - 1 for row in range(0, p.seq, tile_q))
+    keys = p.batch * p.heads * sum(p.visible_keys(row) for row in last_rows)
+    k_bytes, v_bytes = p.dim * p.kv_storage.element_bytes, p.dim * p.v_storage.element_bytes
+    rows = {"K": (keys * k_bytes, 0), "V": (keys * v_bytes, 0)}
+    return read_once(plan, "Q") | rows | written_once(plan, "O", "LSE")

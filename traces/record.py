@@ -75,7 +75,7 @@ def _header(plan: Plan) -> dict[str, Any]:
         ],
         "inputs": list(plan.inputs),
         "outputs": list(plan.outputs),
-        "accumulates": list(plan.accumulates),
+        "work": plan.work,
     }
 
 

@@ -52,8 +52,8 @@ def load_trace(path: str | PathLike[str]) -> Plan:
         )
         schedule = algorithm(header["algorithm"]).Schedule_().changed(header["schedule"])
         problem = AttentionProblem.from_dict(header["problem"])
-        names = tuple(tuple(header[key]) for key in ("inputs", "outputs", "accumulates"))
-        return Plan(header["algorithm"], problem, schedule, tensors, launches, *names)
+        inputs, outputs = (tuple(header[key]) for key in ("inputs", "outputs"))
+        return Plan(header["algorithm"], problem, schedule, tensors, launches, inputs, outputs, header["work"])
     except (KeyError, TypeError, IndexError, ValueError) as error:
         what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"trace file {path} is damaged: {what}") from None

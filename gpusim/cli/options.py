@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,11 +28,24 @@ __all__ = [
     "gpu_from",
     "model_from",
     "problem_from",
-    "refuse_unused",
     "schedule_settings",
 ]
 
-_SHAPE = ("batch", "heads", "kv_heads", "seq", "seq_kv", "dim", "dtype", "kv_dtype", "layout")
+_SHAPE: tuple[str, ...] = (
+    "batch",
+    "heads",
+    "kv_heads",
+    "seq",
+    "seq_kv",
+    "dim",
+    "dim_v",
+    "dtype",
+    "kv_dtype",
+    "v_dtype",
+    "kv_scale",
+)
+_SHAPE += ("outlier_channels", "window", "lengths", "kv_lengths", "page_size", "prefix", "layout")
+_SCHEDULE = ("tile_q", "tile_kv", "stages", "splits")
 
 
 def whole(text: str) -> int:
@@ -45,6 +57,14 @@ def whole(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return value
+
+
+def lengths(text: str) -> tuple[int, ...]:
+    """argparse type: whole numbers separated by commas."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 512,2048") from None
 
 
 def add_problem_options(parser: argparse.ArgumentParser) -> None:
@@ -59,11 +79,23 @@ def add_problem_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seq", type=whole, metavar="N", help="query rows per head (default 4096)")
     group.add_argument("--seq-kv", type=whole, metavar="N", help="key/value rows per head (default: as --seq)")
     group.add_argument("--dim", type=whole, metavar="N", help="head dimension (default 128)")
+    group.add_argument("--dim-v", type=whole, metavar="N", help="head dimension of V and O (default: as --dim)")
     group.add_argument("--dtype", metavar="TYPE", help="number format of Q and O (default fp16)")
     group.add_argument("--kv-dtype", metavar="TYPE", help="number format of K and V (default: as --dtype)")
+    group.add_argument("--v-dtype", metavar="TYPE", help="number format of V (default: as --kv-dtype)")
+    group.add_argument(
+        "--kv-scale", metavar="WHAT", help="int8, fp8: a scale per token, channel or head (default token)"
+    )
+    group.add_argument("--outlier-channels", type=whole, metavar="N", help="channels of a quantised K kept in --dtype")
     group.add_argument("--causal", action="store_true", help="mask keys past the diagonal, aligned bottom-right")
+    group.add_argument("--window", type=whole, metavar="N", help="with --causal: keys that a row sees (sliding window)")
+    group.add_argument("--lengths", type=lengths, metavar="N,N…", help="query rows of each sequence (instead of --seq)")
+    group.add_argument(
+        "--kv-lengths", type=lengths, metavar="N,N…", help="KV rows of each sequence (default: --lengths)"
+    )
     group.add_argument("--layout", choices=("bhsd", "bshd"), help="memory order of Q, K, V, O (default bhsd)")
     group.add_argument("--page-size", type=whole, metavar="N", help="tokens per KV page, for paged algorithms")
+    group.add_argument("--prefix", type=whole, metavar="N", help="leading tokens whose pages all sequences share")
     group.add_argument("--splits", type=whole, metavar="N", help="parts the KV is split in, for split-KV algorithms")
 
 
@@ -133,7 +165,7 @@ def problem_from(args: argparse.Namespace) -> AttentionProblem:
     from traces.problem import AttentionProblem
 
     model = model_from(args)
-    shape: dict[str, int | str] = {}
+    shape: dict[str, int | str | tuple[int, ...]] = {}
     if model is not None:
         shape = {"heads": model.heads, "kv_heads": model.kv_heads, "dim": model.dim}
     shape |= {name: value for name in _SHAPE if (value := getattr(args, name)) is not None}
@@ -143,21 +175,9 @@ def problem_from(args: argparse.Namespace) -> AttentionProblem:
         raise UserError(str(error)) from None
 
 
-def refuse_unused(args: argparse.Namespace, algorithm: str, uses: Collection[str]) -> None:
-    """UserError if `--page-size` or `--splits` was given and `algorithm` does not use it.
-
-    `uses` holds the option names that the algorithm does use: `page_size`, `splits`.
-    """
-    for name in ("page_size", "splits"):
-        if getattr(args, name) is not None and name not in uses:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(args, name)} does not apply to algorithm {algorithm}")
-
-
 def schedule_settings(args: argparse.Namespace) -> dict[str, str]:
-    """Schedule key → value as text, from `--tile-q`, `--tile-kv`, `--stages` and `--set-schedule` (which wins)."""
-    settings = {
-        name: str(value) for name in ("tile_q", "tile_kv", "stages") if (value := getattr(args, name)) is not None
-    }
+    """Schedule key → value as text, from `--tile-q`, `--splits`, … and `--set-schedule` (which wins)."""
+    settings = {name: str(value) for name in _SCHEDULE if (value := getattr(args, name)) is not None}
     for text in args.set_schedule:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not key or not value:
@@ -168,7 +188,7 @@ def schedule_settings(args: argparse.Namespace) -> dict[str, str]:
 
 def given_problem_or_schedule(args: argparse.Namespace) -> list[str]:
     """The problem and schedule options that were given, as written on the command line."""
-    names = ("model", *_SHAPE, "causal", "page_size", "splits", "tile_q", "tile_kv", "stages", "set_schedule")
+    names = ("model", *_SHAPE, "causal", *_SCHEDULE, "set_schedule")
     return [f"--{name.replace('_', '-')}" for name in names if getattr(args, name)]
 
 

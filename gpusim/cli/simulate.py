@@ -16,7 +16,6 @@ from gpusim.cli.options import (
     given_problem_or_schedule,
     gpu_from,
     problem_from,
-    refuse_unused,
     schedule_settings,
 )
 from gpusim.errors import UserError
@@ -87,10 +86,7 @@ def _plans(args: argparse.Namespace, gpu: GpuSpec) -> list[Plan]:
     if twice:
         raise UserError(f"algorithm {twice[0]} is given twice")
     problem, settings = problem_from(args), schedule_settings(args)
-    plans = [make_plan(name, problem, gpu, settings) for name in args.algorithms]
-    for name in args.algorithms:
-        refuse_unused(args, name, ())
-    return plans
+    return [make_plan(name, problem, gpu, settings) for name in args.algorithms]
 
 
 def _replayed(args: argparse.Namespace) -> Plan:

@@ -12,7 +12,6 @@ from gpusim.cli.options import (
     check_file,
     gpu_from,
     problem_from,
-    refuse_unused,
     schedule_settings,
 )
 from gpusim.errors import UserError
@@ -44,7 +43,6 @@ def run(args: argparse.Namespace) -> int:
     from traces.tracefile import read
 
     plan = make_plan(args.algorithm, problem_from(args), gpu_from(args), schedule_settings(args))
-    refuse_unused(args, args.algorithm, ())
     try:
         with Progress(args.algorithm, sum(launch.ctas for launch in plan.launches), "CTAs", args.quiet) as progress:
             record(plan, path, lambda done, total: progress(done / total))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,7 @@ from traces.execute import BarrierState, run_agents
 from traces.launch import KernelLaunch, Plan, WorkItem
 from traces.ops import Load, Matmul, Op, Store, Vector
 from traces.problem import AttentionProblem
-from traces.schedule import KV_ORDERS
 from traces.tensor import Tile, View
-
-CTA_ORDERS = ("m_fastest", "head_fastest", "longest_first")
 
 
 @st.composite
@@ -40,43 +38,15 @@ def problems(
     )
 
 
-def _flash2() -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries(
-        {
-            "tile_q": st.sampled_from((16, 48, 64, 128)),
-            "tile_kv": st.sampled_from((16, 24, 64, 128)),
-            "stages": st.integers(1, 3),
-            "kv_order": st.sampled_from(KV_ORDERS),
-            "cta_order": st.sampled_from(CTA_ORDERS),
-        }
-    )
+def hook(algorithm: str, name: str, default: Any) -> Any:
+    """What the algorithm's own test module calls `name`, or `default`.
 
-
-def _flash3() -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries(
-        {
-            "tile_q": st.sampled_from((64, 128, 192)),
-            "tile_kv": st.sampled_from((16, 24, 80, 128)),
-            "stages": st.integers(1, 3),
-            "kv_order": st.sampled_from(KV_ORDERS),
-            "cta_order": st.sampled_from(CTA_ORDERS),
-            "persistent_ctas": st.integers(1, 9),
-        }
-    )
-
-
-def _naive() -> st.SearchStrategy[dict[str, Any]]:
-    tile, stages, cluster = st.sampled_from((16, 40, 64, 128)), st.integers(1, 4), st.integers(1, 2)
-    raster = st.sampled_from(("along_n", "along_m"))
-    shape = {"tile_q": tile, "pv_tile_q": tile, "tile_kv": tile, "pv_tile_d": tile, "tile_k": tile, "pv_tile_k": tile}
-    clusters = dict.fromkeys(("cluster_m", "cluster_n", "pv_cluster_m", "pv_cluster_n"), cluster)
-    rest = {"stages": stages, "pv_stages": stages, "raster": raster, "pv_raster": raster}
-    rest["swizzle"] = st.integers(0, 3)
-    workers = {"persistent": st.booleans(), "persistent_ctas": st.integers(1, 9), "softmax_rows": st.integers(1, 5)}
-    return st.fixed_dictionaries(shape | clusters | rest | workers)
-
-
-SCHEDULES = {"naive": _naive(), "flash2": _flash2(), "flash3": _flash3()}
+    `tests/traces/algorithms/test_<algorithm>.py` must have SCHEDULES, a strategy of schedule changes. It may have
+    `problems_of(longest, dims)`, a strategy of problems; `inputs_of(plan, seed)`, input arrays by name;
+    `expected_of(plan, inputs)`, output name → (value, bound); and REWRITTEN, names of tensors that are written more
+    than once.
+    """
+    return getattr(import_module(f"tests.traces.algorithms.test_{algorithm}"), name, default)
 
 
 @st.composite
@@ -85,7 +55,8 @@ def plans(
 ) -> Plan:
     """A random plan of one algorithm."""
     module = ALGORITHMS[algorithm]
-    return module.plan(draw(problems(longest, dims)), module.Schedule_().changed(draw(SCHEDULES[algorithm])))
+    problem = draw(hook(algorithm, "problems_of", problems)(longest, dims))
+    return module.plan(problem, module.Schedule_().changed(draw(hook(algorithm, "SCHEDULES", None))))
 
 
 def default_plan(algorithm: str, **problem: Any) -> Plan:
@@ -94,11 +65,29 @@ def default_plan(algorithm: str, **problem: Any) -> Plan:
     return module.plan(shape, module.default_schedule(shape, "wgmma", 132))
 
 
-def random_inputs(plan: Plan, seed: int = 0) -> dict[str, NDArray[np.float32]]:
-    """Normal numbers for Q, K and V."""
+Arrays = dict[str, NDArray[np.float32]]
+
+
+def random_inputs(plan: Plan, seed: int = 0) -> Arrays:
+    """Inputs of a plan: normal numbers, unless the algorithm's test module knows better."""
+    own = hook(plan.algorithm, "inputs_of", None)
+    return normal_inputs(plan, seed) if own is None else own(plan, seed)  # type: ignore[no-any-return]
+
+
+def normal_inputs(plan: Plan, seed: int) -> Arrays:
+    """Normal numbers for every input tensor."""
     generator = np.random.default_rng(seed)
     shapes = {name: plan.tensor(name) for name in plan.inputs}
     return {n: generator.standard_normal((t.batch, t.heads, t.rows, t.cols), np.float32) for n, t in shapes.items()}
+
+
+def expected(plan: Plan, inputs: Arrays) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Outputs in float64 and how far fp32 arithmetic may be from them, by name."""
+    own = hook(plan.algorithm, "expected_of", None)
+    if own is not None:
+        return own(plan, inputs)  # type: ignore[no-any-return]
+    right = reference(plan.problem, inputs["Q"], inputs["K"], inputs["V"])
+    return {"O": (right.output, right.output_bound), "LSE": (right.lse, right.lse_bound)}
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ SUFFIXES = (".parquet", ".npz")
 
 
 def _assert_same(plan: Plan, replayed: Plan) -> None:
-    for field in ("algorithm", "problem", "schedule", "tensors", "inputs", "outputs", "accumulates"):
+    for field in ("algorithm", "problem", "schedule", "tensors", "inputs", "outputs", "work"):
         assert getattr(plan, field) == getattr(replayed, field), field
     for ours, theirs in zip(plan.launches, replayed.launches, strict=True):
         for name in ("name", "ctas", "resources", "instruction", "warps", "cluster", "queue"):

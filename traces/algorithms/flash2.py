@@ -15,14 +15,16 @@ import numpy as np
 from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
 from traces.ops import Load, Matmul, Program, Store, Vector, Wait
 from traces.problem import AttentionProblem
-from traces.query_blocks import CTA_ORDERS, QueryBlocks
+from traces.query_blocks import CTA_ORDERS, QueryBlocks, query_block_bytes
 from traces.schedule import KV_ORDERS, Schedule, key_value_blocks, require, require_multiple, require_one_of
 from traces.softmax import ONLINE_INSTRUCTIONS, finish, mask_scores, online_step
 from traces.tensor import Matrix
+from traces.traffic import Traffic, read_once, written_once
 
 name = "flash2"
 summary = "FlashAttention-2 forward: one CTA per query block, K and V streamed from the last block down"
 paper = "Dao 2023, arXiv:2307.08691, algorithm 1"
+order = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ def default_schedule(problem: AttentionProblem, instruction: str, sm_count: int)
 def plan(problem: AttentionProblem, schedule: Flash2Schedule) -> Plan:
     """Tensors and the single launch."""
     p = problem
+    p.require()
     blocks = QueryBlocks(p, schedule.tile_q, schedule.cta_order, schedule.kv_order)
 
     def work(cta: int) -> Sequence[WorkItem]:
@@ -141,3 +144,13 @@ def flash2_block(
     result, row_lse = yield Vector(finish, (maximum, total, output), instructions=2 * rows * d, results=2)
     yield Store(o.tile(0, rows), result)
     yield Store(lse.tile(0, 1), row_lse)
+
+
+def textbook(plan: Plan) -> Traffic:
+    """8Nd bytes per fp16 head: Q, K and V read, O written; LSE is left out."""
+    return read_once(plan, "Q", "K", "V") | written_once(plan, "O")
+
+
+def sm_port(plan: Plan) -> Traffic:
+    """Every query block reads the keys and values that its rows can see."""
+    return query_block_bytes(plan, plan.schedule.tile_q)

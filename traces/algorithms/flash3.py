@@ -16,14 +16,16 @@ import numpy as np
 from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
 from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Store, Vector, Wait
 from traces.problem import AttentionProblem
-from traces.query_blocks import CTA_ORDERS, QueryBlocks
+from traces.query_blocks import CTA_ORDERS, QueryBlocks, query_block_bytes
 from traces.schedule import KV_ORDERS, Schedule, key_value_blocks, require, require_multiple, require_one_of
 from traces.softmax import ONLINE_INSTRUCTIONS, finish, mask_scores, online_scores
 from traces.tensor import Matrix
+from traces.traffic import Traffic, read_once, written_once
 
 name = "flash3"
 summary = "FlashAttention-3 forward: persistent CTAs, a producer and ping-pong consumer warpgroups (Hopper)"
 paper = "Shah et al. 2024, arXiv:2407.08608, algorithms 1 and 2"
+order = 30
 
 ROWS_PER_WARPGROUP = 64
 """Rows of one wgmma instruction (PTX ISA, wgmma.mma_async m64nNk16)."""
@@ -89,6 +91,7 @@ def default_schedule(problem: AttentionProblem, instruction: str, sm_count: int)
 def plan(problem: AttentionProblem, schedule: Flash3Schedule) -> Plan:
     """Tensors and the single persistent launch."""
     p = problem
+    p.require()
     blocks = QueryBlocks(p, schedule.tile_q, schedule.cta_order, schedule.kv_order)
     ctas = min(schedule.persistent_ctas, len(blocks))
 
@@ -207,3 +210,13 @@ def flash3_block(
         yield Store(lse.tile(0, 1, first_row, own), row_lse)
 
     return producer(), *(consumer(w) for w in range(consumers))
+
+
+def textbook(plan: Plan) -> Traffic:
+    """8Nd bytes per fp16 head: Q, K and V read, O written; LSE is left out."""
+    return read_once(plan, "Q", "K", "V") | written_once(plan, "O")
+
+
+def sm_port(plan: Plan) -> Traffic:
+    """Every query block reads the keys and values that its rows can see."""
+    return query_block_bytes(plan, plan.schedule.tile_q)

@@ -16,10 +16,12 @@ from traces.problem import AttentionProblem
 from traces.schedule import Schedule, require, require_multiple, require_one_of
 from traces.softmax import NO_MASK, mask_scores, row_softmax
 from traces.tensor import Matrix, Tensor, TensorTable, View
+from traces.traffic import Traffic, blocks, read_once, sizes
 
 name = "naive"
 summary = "three kernels: S = QK^T, P = softmax(S), O = PV; S and P go through global memory"
 paper = "Dao et al. 2022, arXiv:2205.14135, algorithm 0"
+order = 0
 
 RASTERS = ("along_n", "along_m")
 
@@ -181,6 +183,7 @@ class _Grid:
 
 def plan(problem: AttentionProblem, schedule: NaiveSchedule) -> Plan:
     """Tensors and the three launches."""
+    problem.require()
     table = TensorTable()
     p = problem
     q = table.add("Q", (p.batch, p.heads, p.seq, p.dim), p.storage, p.layout)
@@ -295,3 +298,26 @@ def softmax_rows(s: Matrix, probs: Matrix, diagonal: int, instructions: int) -> 
         instructions=instructions * elements,
     )
     yield Store(probs.tile(0, s.rows), result)
+
+
+def textbook(plan: Plan) -> Traffic:
+    """8N^2 + 6Nd bytes per fp16 head: S and P written and read (4 x 2N^2), Q, K and V read (3 x 2Nd).
+
+    The write of O is left out. N^2 is seq x seq_kv, Q counts `heads`, K and V count `kv_heads`, and each tensor has its
+    own bytes per element.
+    """
+    size = sizes(plan)
+    return read_once(plan, "Q", "K", "V") | {name: (size[name], size[name]) for name in ("S", "P")}
+
+
+def sm_port(plan: Plan) -> Traffic:
+    """Both GEMMs re-read A per column of output tiles and B per row of them and query head; masks skip nothing."""
+    p, s, size = plan.problem, plan.schedule, sizes(plan)
+    return {
+        "Q": (size["Q"] * blocks(p.seq_kv, s.tile_kv), 0),
+        "K": (size["K"] * p.group * blocks(p.seq, s.tile_q), 0),
+        "V": (size["V"] * p.group * blocks(p.seq, s.pv_tile_q), 0),
+        "S": (size["S"], size["S"]),
+        "P": (size["P"] * blocks(p.dim, s.pv_tile_d), size["P"]),
+        "O": (0, size["O"]),
+    }

@@ -60,11 +60,11 @@ def test_is_a_bad_problem_refused_in_one_sentence(arguments: list[str], message:
     assert message in str(caught.value)
 
 
-def test_is_an_option_that_the_algorithm_does_not_use_refused() -> None:
-    args = parsed("--page-size", "16")
-    options.refuse_unused(args, "paged_decode", {"page_size"})
-    with pytest.raises(UserError, match="--page-size 16 does not apply to algorithm flash2"):
-        options.refuse_unused(args, "flash2", ())
+def test_do_lengths_and_splits_reach_the_problem_and_the_schedule() -> None:
+    args = parsed("--lengths", "300,0,12", "--window", "64", "--causal", "--splits", "4")
+    problem = options.problem_from(args)
+    assert (problem.batch, problem.seq, problem.lengths, problem.window) == (3, 300, (300, 0, 12), 64)
+    assert options.schedule_settings(args) == {"splits": "4"}
 
 
 def test_is_a_setting_without_a_value_refused() -> None:

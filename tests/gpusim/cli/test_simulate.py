@@ -148,7 +148,7 @@ BAD = [
     (["flash2", "--set-schedule", "kv_order=up"], "kv_order is 'up', not one of forward"),
     (["flash3", "--gpu", "a100-80gb-sxm"], "uses wgmma instructions, which a100-80gb-sxm does not have"),
     (["naive", "--seq", "1000000"], "needs 128,032.8 GB for its tensors (S alone 64,000.0 GB), but h200 has 141 GB"),
-    (["flash2", "--page-size", "16"], "--page-size 16 does not apply to algorithm flash2"),
+    (["flash2", "--page-size", "16"], "paged K and V (page_size) is not supported by this algorithm"),
     (["flash2", "--trace", "x.npz"], "leave out flash2"),
     (["--trace", "x.npz", "--seq", "64", "--tile-q", "64"], "leave out --seq, --tile-q"),
     (["--trace", "missing.npz"], "missing.npz does not exist"),
