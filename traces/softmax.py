@@ -14,10 +14,14 @@ ONLINE_INSTRUCTIONS = 6
 """fp32 instructions per score of an online-softmax step: scale-and-subtract, max, sum, convert, shuffle share."""
 
 
-def mask_scores(scores: Array, first_key: int, diagonal: int) -> Array:
-    """Set scores of keys past the diagonal to -inf: local row r sees key j iff j <= r + `diagonal`."""
+def mask_scores(scores: Array, first_key: int, diagonal: int, window: int = 0) -> Array:
+    """Set scores of hidden keys to -inf: local row r sees key j iff r + `diagonal` - `window` < j <= r + `diagonal`.
+
+    Without a window (0) it sees every key up to its diagonal.
+    """
     rows, keys = scores.shape
-    visible = first_key + np.arange(keys)[None, :] <= np.arange(rows)[:, None] + diagonal
+    past_diagonal = first_key + np.arange(keys)[None, :] - np.arange(rows)[:, None] - diagonal
+    visible = (past_diagonal <= 0) & (past_diagonal > -window) if window else past_diagonal <= 0
     return np.where(visible, scores, np.float32(-np.inf)).astype(np.float32)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -18,22 +19,38 @@ from traces.ops import Load, Matmul, Op, Store, Vector
 from traces.problem import AttentionProblem
 from traces.tensor import Tile, View
 
+DIMS = (32, 40, 64, 80, 128, 256)
+
 
 @st.composite
 def problems(
-    draw: st.DrawFn, longest: int = 200, dims: tuple[int, ...] = (32, 40, 64, 80, 128, 256)
+    draw: st.DrawFn, longest: int = 200, dims: tuple[int, ...] = DIMS, features: Collection[str] = ()
 ) -> AttentionProblem:
-    """Ragged lengths both ways, MHA, GQA and MQA, both masks, both layouts."""
-    kv_heads = draw(st.integers(1, 3))
+    """Ragged lengths both ways, MHA, GQA and MQA, both masks, both layouts, and some of `features`.
+
+    With `lengths`, half of the batches are of unequal sequences, some of them empty; with `window`, some causal masks
+    have one; with `dim_v`, a third of the heads have other columns of V than of K, in a format of their own.
+    """
+    kv_heads, group = draw(st.sampled_from(((1, 1), (2, 1), (1, 3), (2, 2), (3, 3), (1, 7))))
+    causal, formats = draw(st.booleans()), ("fp16", "bf16", "fp32")
+    lengths: dict[str, Any] = {"batch": draw(st.integers(1, 2))}
+    lengths |= {name: draw(st.integers(1, longest)) for name in ("seq", "seq_kv")}
+    if "lengths" in features and draw(st.booleans()):
+        length = st.one_of(st.just(0), st.integers(1, longest), st.integers(1, longest))
+        pairs = st.lists(st.tuples(length, length), min_size=1, max_size=4)
+        queries, keys = zip(*draw(pairs.filter(lambda drawn: all(map(max, zip(*drawn, strict=True))))), strict=True)
+        lengths = {"lengths": queries, "kv_lengths": keys}
+    other_v = "dim_v" in features and draw(st.sampled_from((False, False, True)))
     return AttentionProblem(
-        batch=draw(st.integers(1, 2)),
-        heads=kv_heads * draw(st.integers(1, 3)),
+        **lengths,
+        heads=kv_heads * group,
         kv_heads=kv_heads,
-        seq=draw(st.integers(1, longest)),
-        seq_kv=draw(st.integers(1, longest)),
         dim=draw(st.sampled_from(dims)),
-        dtype=draw(st.sampled_from(("fp16", "bf16", "fp32"))),
-        causal=draw(st.booleans()),
+        dim_v=draw(st.sampled_from(dims)) if other_v else 0,
+        dtype=draw(st.sampled_from(formats)),
+        v_dtype=draw(st.sampled_from(formats)) if other_v else "",
+        causal=causal,
+        window=draw(st.integers(0, longest)) if causal and "window" in features else 0,
         layout=draw(st.sampled_from(("bhsd", "bshd"))),
     )
 
@@ -42,20 +59,19 @@ def hook(algorithm: str, name: str, default: Any) -> Any:
     """What the algorithm's own test module calls `name`, or `default`.
 
     `tests/traces/algorithms/test_<algorithm>.py` must have SCHEDULES, a strategy of schedule changes. It may have
-    `problems_of(longest, dims)`, a strategy of problems; `inputs_of(plan, seed)`, input arrays by name;
-    `expected_of(plan, inputs)`, output name → (value, bound); and REWRITTEN, names of tensors that are written more
-    than once.
+    FEATURES, those of `traces.problem.FEATURES` that drawn problems may ask for; `problems_of(longest, dims)`, a
+    strategy of problems; `inputs_of(plan, seed)`, input arrays by name; `expected_of(plan, inputs)`, output name →
+    (value, bound); and REWRITTEN, names of tensors that are written more than once.
     """
     return getattr(import_module(f"tests.traces.algorithms.test_{algorithm}"), name, default)
 
 
 @st.composite
-def plans(
-    draw: st.DrawFn, algorithm: str, longest: int = 200, dims: tuple[int, ...] = (32, 40, 64, 80, 128, 256)
-) -> Plan:
+def plans(draw: st.DrawFn, algorithm: str, longest: int = 200, dims: tuple[int, ...] = DIMS) -> Plan:
     """A random plan of one algorithm."""
     module = ALGORITHMS[algorithm]
-    problem = draw(hook(algorithm, "problems_of", problems)(longest, dims))
+    general = partial(problems, features=hook(algorithm, "FEATURES", ()))
+    problem = draw(hook(algorithm, "problems_of", general)(longest, dims))
     return module.plan(problem, module.Schedule_().changed(draw(hook(algorithm, "SCHEDULES", None))))
 
 
@@ -95,8 +111,8 @@ class Reference:
     """Attention in float64, and how far fp32 arithmetic may be from it.
 
     Attributes:
-        output: [batch, heads, seq, dim]; fully masked rows are 0.
-        lse: [batch, heads, 1, seq]; -inf for fully masked rows.
+        output: [batch, heads, rows, dim_v]; fully masked rows are 0, and so is padding.
+        lse: [batch, heads, 1, rows]; -inf for fully masked rows and padding.
         output_bound, lse_bound: element-wise bounds on the error of a computation in fp32.
     """
 
@@ -107,33 +123,59 @@ class Reference:
 
 
 def reference(problem: AttentionProblem, q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> Reference:
-    """Attention of one call, with bounds from probabilistic rounding analysis.
+    """Attention of one call, with sequences of unequal lengths either padded, [batch, heads, longest, dim], or packed,
+    [1, heads, total, dim]; the answer is laid out as `q`.
+    """
+    shape = (*q.shape[:3], v.shape[3])
+    output, output_bound = np.zeros(shape), np.zeros(shape)
+    lse, lse_bound = np.full(shape[:3], -np.inf), np.zeros(shape[:3])
+    for b in range(problem.batch):
+        rows = sequence_rows(q, problem.lengths or (problem.seq,) * problem.batch, b)
+        keys = sequence_rows(k, problem.kv_lengths or (problem.seq_kv,) * problem.batch, b)
+        one = _one_sequence(problem, b, q[rows], k[keys], v[keys])
+        output[rows], output_bound[rows], lse[rows], lse_bound[rows] = one
+    return Reference(output, lse[:, :, None], output_bound, lse_bound[:, :, None])
+
+
+def sequence_rows(x: NDArray[Any], lengths: tuple[int, ...], b: int) -> tuple[int, slice, slice]:
+    """Where sequence `b` is in a tensor of queries or keys, which has a batch entry for each, or only one (packed)."""
+    packed = len(x) < len(lengths)
+    start = sum(lengths[:b]) if packed else 0
+    return 0 if packed else b, slice(None), slice(start, start + lengths[b])
+
+
+def _one_sequence(problem: AttentionProblem, b: int, q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> Any:
+    """(output, its bound, lse, its bound) of one sequence, with bounds from probabilistic rounding analysis.
 
     A sum of n products is off by about sqrt(n) u times the sum of their magnitudes at worst (Higham and Mary 2019,
     doi:10.1137/18M1226312; u = 2^-24). An error e of the scores of a row changes its weights by e relative, so its LSE
     by e and its O by e (P |V| + |O|). exp, the rescaling of earlier blocks and the two sums over keys add
     (sqrt(keys) + 8) u relative.
     """
-    unit = 2.0**-24
+    unit, rows, keys = 2.0**-24, q.shape[1], k.shape[1]
     q64, k64, v64 = q.astype(float), _per_query_head(problem, k), _per_query_head(problem, v)
-    scores = q64 @ k64.swapaxes(2, 3) * problem.scale
-    magnitudes = np.abs(q64) @ np.abs(k64).swapaxes(2, 3) * problem.scale
-    if problem.causal:
-        seen = np.arange(problem.seq_kv)[None, :] <= np.arange(problem.seq)[:, None] + problem.seq_kv - problem.seq
-        scores = np.where(seen, scores, -np.inf)
-    top = scores.max(axis=3, keepdims=True)
+    scores = q64 @ k64.swapaxes(1, 2) * problem.scale
+    magnitudes = np.abs(q64) @ np.abs(k64).swapaxes(1, 2) * problem.scale
+    scores = np.where(visible(rows, keys, problem.causal, problem.window), scores, -np.inf)
+    top = scores.max(axis=2, keepdims=True, initial=-np.inf)
     weights = np.exp(scores - np.where(np.isfinite(top), top, 0))
-    sums = weights.sum(axis=3, keepdims=True)
+    sums = weights.sum(axis=2, keepdims=True)
     with np.errstate(divide="ignore"):
         lse = np.where(np.isfinite(top), top, 0) + np.log(sums)
     weights /= np.where(sums > 0, sums, 1)
     output = weights @ v64
 
-    score_error = unit * (np.sqrt(problem.dim) + 2) * magnitudes.max(axis=3, keepdims=True)
-    sum_error = unit * (np.sqrt(problem.seq_kv) + 8)
+    score_error = unit * (np.sqrt(problem.dim) + 2) * magnitudes.max(axis=2, keepdims=True, initial=0)
+    sum_error = unit * (np.sqrt(keys) + 8)
     output_bound = (score_error + sum_error) * (weights @ np.abs(v64) + np.abs(output))
     lse_bound = score_error + sum_error + unit * np.abs(np.where(np.isfinite(lse), lse, 0))
-    return Reference(output, lse.swapaxes(2, 3), output_bound, lse_bound.swapaxes(2, 3))
+    return output, output_bound, lse[:, :, 0], lse_bound[:, :, 0]
+
+
+def visible(rows: int, keys: int, causal: bool, window: int) -> NDArray[np.bool_]:
+    """Which keys each row sees: up to its diagonal, which ends in the last row's last key, and `window` of them."""
+    past = np.arange(keys)[None, :] - np.arange(rows)[:, None] - (keys - rows)
+    return (past <= 0) & ((past > -window) | (window == 0)) if causal else np.ones((rows, keys), bool)
 
 
 def assert_within(found: NDArray[Any], expected: NDArray[np.float64], bound: NDArray[np.float64]) -> None:
@@ -147,7 +189,7 @@ def assert_within(found: NDArray[Any], expected: NDArray[np.float64], bound: NDA
 
 
 def _per_query_head(problem: AttentionProblem, x: NDArray[Any]) -> NDArray[np.float64]:
-    return np.repeat(x.astype(float), problem.group, axis=1)
+    return np.repeat(x.astype(float), problem.group, axis=0)
 
 
 class Stream:

@@ -6,20 +6,20 @@ log-sum-exp are written. The next K is copied while the softmax runs, V while QK
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
+from traces.combine import MAX_SPLITS, choose_splits
+from traces.launch import CtaResources, KernelLaunch, Plan
 from traces.ops import Load, Matmul, Program, Store, Vector, Wait
 from traces.problem import AttentionProblem
-from traces.query_blocks import CTA_ORDERS, QueryBlocks, query_block_bytes
+from traces.query_blocks import CTA_ORDERS, FEATURES, QueryBlocks, query_block_bytes
 from traces.schedule import KV_ORDERS, Schedule, key_value_blocks, require, require_multiple, require_one_of
 from traces.softmax import ONLINE_INSTRUCTIONS, finish, mask_scores, online_step
 from traces.tensor import Matrix
-from traces.traffic import Traffic, read_once, written_once
+from traces.traffic import Traffic, blocks, read_once, written_once
 
 name = "flash2"
 summary = "FlashAttention-2 forward: one CTA per query block, K and V streamed from the last block down"
@@ -37,7 +37,12 @@ class Flash2Schedule(Schedule):
         stages: K and V buffers in shared memory (1 each in the CUDA release).
         warps: warps per CTA; each owns tile_q / warps rows.
         kv_order: order of the KV blocks, forward, backward (the release) or sawtooth (alternating by query block).
-        cta_order: m_fastest (the release: grid (M blocks, batch, heads)), head_fastest, or longest_first.
+        cta_order: m_fastest (the release: grid (M blocks, batch, heads)), head_fastest, longest_first, or swizzled
+            (longest first within sections of heads that fit in the L2).
+        section_heads: heads per section of the swizzled order; 0 for as many as fit.
+        splits: parts that each block's keys are split into, with a kernel that combines them (the release then has
+            tile_q 64); 1 for none, 0 for as many as fill `cta_slots` by the release's rule.
+        cta_slots: CTAs that the GPU runs at once, for that rule (2 per SM).
         instruction: tensor-core family, mma_sync (the release) or wgmma.
     """
 
@@ -47,6 +52,9 @@ class Flash2Schedule(Schedule):
     warps: int = 4
     kv_order: str = "backward"
     cta_order: str = "m_fastest"
+    section_heads: int = 0
+    splits: int = 1
+    cta_slots: int = 264
     instruction: str = "mma_sync"
 
     def __post_init__(self) -> None:
@@ -54,6 +62,9 @@ class Flash2Schedule(Schedule):
         require_multiple("tile_kv", self.tile_kv, 8)
         require(1 <= self.stages <= 8, f"schedule key stages must be 1 to 8, not {self.stages}")
         require(1 <= self.warps <= 32, f"schedule key warps must be 1 to 32, not {self.warps}")
+        require(0 <= self.splits <= MAX_SPLITS, f"schedule key splits must be 0 to {MAX_SPLITS}, not {self.splits}")
+        require(self.section_heads >= 0, f"schedule key section_heads must be at least 0, not {self.section_heads}")
+        require(self.cta_slots >= 1, f"schedule key cta_slots must be at least 1, not {self.cta_slots}")
         require_one_of("kv_order", self.kv_order, KV_ORDERS)
         require_one_of("cta_order", self.cta_order, CTA_ORDERS)
         require_one_of("instruction", self.instruction, ("mma_sync", "wgmma"))
@@ -70,78 +81,94 @@ def default_schedule(problem: AttentionProblem, instruction: str, sm_count: int)
     )
     if problem.kv_storage.element_bytes == 4:
         tile_q, tile_kv = tile_q // 2, tile_kv // 2
-    return Flash2Schedule(tile_q=tile_q, tile_kv=tile_kv, warps=warps)
+    return Flash2Schedule(tile_q=tile_q, tile_kv=tile_kv, warps=warps, cta_slots=2 * sm_count)
+
+
+def splits_of(problem: AttentionProblem, schedule: Flash2Schedule) -> int:
+    """The schedule's splits, or those that the release would choose."""
+    p = problem
+    ctas = p.batch * p.heads * blocks(p.seq, schedule.tile_q)
+    return schedule.splits or choose_splits(ctas, schedule.cta_slots, blocks(p.seq_kv, schedule.tile_kv))
 
 
 def plan(problem: AttentionProblem, schedule: Flash2Schedule) -> Plan:
-    """Tensors and the single launch."""
+    """Tensors and the launch, or two with splits."""
     p = problem
-    p.require()
-    blocks = QueryBlocks(p, schedule.tile_q, schedule.cta_order, schedule.kv_order)
-
-    def work(cta: int) -> Sequence[WorkItem]:
-        return [blocks.item(cta)]
+    p.require(FEATURES)
+    grid = QueryBlocks(
+        p,
+        tile_q=schedule.tile_q,
+        tile_kv=schedule.tile_kv,
+        cta_order=schedule.cta_order,
+        kv_order=schedule.kv_order,
+        section_heads=schedule.section_heads,
+        splits=splits_of(p, schedule),
+    )
 
     def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
-        keys, diagonal, backward = parameters
-        return (flash2_block(matrices, keys, diagonal, backward, p.scale, schedule),)
+        diagonal, backward = parameters
+        return (flash2_block(matrices, diagonal, backward, p, schedule),)
 
-    shared = p.dim * (
-        schedule.tile_q * p.storage.element_bytes + 2 * schedule.stages * schedule.tile_kv * p.kv_storage.element_bytes
-    )
+    key_bytes = p.dim * p.kv_storage.element_bytes + p.dim_v * p.v_storage.element_bytes
+    shared = schedule.tile_q * p.dim * p.storage.element_bytes + schedule.stages * schedule.tile_kv * key_bytes
     resources = CtaResources(schedule.warps * 32, 255, shared)
-    launch = KernelLaunch("flash2_forward", len(blocks), resources, work, agents, schedule.instruction, schedule.warps)
-    return Plan(name, p, schedule, blocks.tensors, (launch,), ("Q", "K", "V"), ("O", "LSE"))
+    launch = KernelLaunch(
+        "flash2_forward", len(grid), resources, grid.items, agents, schedule.instruction, schedule.warps
+    )
+    return Plan(name, p, schedule, grid.tensors, (launch, *grid.combine()), ("Q", "K", "V"), ("O", "LSE"))
 
 
 def flash2_block(
-    matrices: tuple[Matrix, ...], keys: int, diagonal: int, backward: int, scale: float, schedule: Flash2Schedule
+    matrices: tuple[Matrix, ...], diagonal: int, backward: int, problem: AttentionProblem, schedule: Flash2Schedule
 ) -> Program:
-    """One query block against `keys` keys. The double-buffering is the CUDA release's: V_j is copied under
-    S = QK_j^T, K_{j+1} under the softmax; with `stages` > 1 both run that much further ahead.
+    """One query block against the keys it attends to. The double-buffering is the CUDA release's: V_j is copied under
+    S = QK_j^T, K_{j+1} under the softmax; with `stages` > 1 both run that much further ahead. A block that attends to
+    no key writes its zeros at once.
     """
     q, k, v, o, lse = matrices
-    rows, d, step = schedule.tile_q, v.cols, schedule.tile_kv
-    blocks = key_value_blocks(-(-keys // step), "backward" if backward else "forward", 0)
-    q_tile = yield Load(q.tile(0, rows))
+    rows, step, scale = schedule.tile_q, schedule.tile_kv, np.float32(problem.scale)
+    steps = key_value_blocks(blocks(k.rows, step), "backward" if backward else "forward", 0)
+    q_tile: Any = None
+    if steps:
+        q_tile = yield Load(q.tile(0, rows))
 
     def load(matrix: Matrix, position: int) -> Load:
-        start = blocks[position] * step
-        return Load(matrix.tile(start, min(step, keys - start)))
+        return Load(matrix.tile(steps[position] * step, step))
 
     k_tiles: list[Any] = []
     v_tiles: list[Any] = []
-    for position in range(min(schedule.stages, len(blocks))):
+    for position in range(min(schedule.stages, len(steps))):
         k_tiles.append((yield load(k, position)))
-        if position + 1 < min(schedule.stages, len(blocks)):
+        if position + 1 < min(schedule.stages, len(steps)):
             v_tiles.append((yield load(v, position)))
 
     maximum = np.full((q.rows, 1), -np.inf, np.float32)
     total = np.zeros((q.rows, 1), np.float32)
-    output: Any = np.zeros((q.rows, d), np.float32)
-    yield Wait(q_tile)
-    for position, block in enumerate(blocks):
+    output: Any = np.zeros((q.rows, v.cols), np.float32)
+    if steps:
+        yield Wait(q_tile)
+    for position, block in enumerate(steps):
         yield Wait(k_tiles[position])
-        if len(v_tiles) < len(blocks):
+        if len(v_tiles) < len(steps):
             v_tiles.append((yield load(v, len(v_tiles))))
-        scores = yield Matmul(q_tile, k_tiles[position], (rows, step, d), transpose_b=True)
-        if len(k_tiles) < len(blocks):
+        scores = yield Matmul(q_tile, k_tiles[position], (rows, step, q.cols), transpose_b=True)
+        if len(k_tiles) < len(steps):
             k_tiles.append((yield load(k, len(k_tiles))))
         first = block * step
         state = yield Vector(
             lambda s, m, t, acc, first=first: online_step(
-                mask_scores(s * np.float32(scale), first, diagonal), m, t, acc
+                mask_scores(s * scale, first, diagonal, problem.window), m, t, acc
             ),
             (scores, maximum, total, output),
             exps=rows * step,
-            instructions=ONLINE_INSTRUCTIONS * rows * step + rows * d,
+            instructions=ONLINE_INSTRUCTIONS * rows * step + rows * v.cols,
             results=4,
         )
         probabilities, maximum, total, output = state
         yield Wait(v_tiles[position])
-        output = yield Matmul(probabilities, v_tiles[position], (rows, d, step), output, a_in_registers=True)
+        output = yield Matmul(probabilities, v_tiles[position], (rows, v.cols, step), output, a_in_registers=True)
         k_tiles[position] = v_tiles[position] = None
-    result, row_lse = yield Vector(finish, (maximum, total, output), instructions=2 * rows * d, results=2)
+    result, row_lse = yield Vector(finish, (maximum, total, output), instructions=2 * rows * v.cols, results=2)
     yield Store(o.tile(0, rows), result)
     yield Store(lse.tile(0, 1), row_lse)
 
@@ -152,5 +179,6 @@ def textbook(plan: Plan) -> Traffic:
 
 
 def sm_port(plan: Plan) -> Traffic:
-    """Every query block reads the keys and values that its rows can see."""
-    return query_block_bytes(plan, plan.schedule.tile_q)
+    """Every query block reads the keys and values that its rows attend to; splits write and read partial results."""
+    schedule = plan.schedule
+    return query_block_bytes(plan, schedule.tile_q, schedule.tile_kv, splits_of(plan.problem, schedule))

@@ -7,16 +7,15 @@ other warpgroup's softmax. CTAs are persistent: one per SM loops over query bloc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
+from traces.launch import CtaResources, KernelLaunch, Plan
 from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Store, Vector, Wait
 from traces.problem import AttentionProblem
-from traces.query_blocks import CTA_ORDERS, QueryBlocks, query_block_bytes
+from traces.query_blocks import CTA_ORDERS, FEATURES, QueryBlocks, query_block_bytes
 from traces.schedule import KV_ORDERS, Schedule, key_value_blocks, require, require_multiple, require_one_of
 from traces.softmax import ONLINE_INSTRUCTIONS, finish, mask_scores, online_scores
 from traces.tensor import Matrix
@@ -40,7 +39,9 @@ class Flash3Schedule(Schedule):
         tile_kv: key/value rows per step.
         stages: K and V buffers in shared memory (each).
         kv_order: order of the KV blocks, forward, backward or sawtooth.
-        cta_order: m_fastest, head_fastest or longest_first.
+        cta_order: m_fastest, head_fastest, longest_first or swizzled (longest first within sections of heads that fit
+            in the L2).
+        section_heads: heads per section of the swizzled order; 0 for as many as fit.
         overlap: whether a warpgroup runs S_{j+1} = Q K_{j+1}^T together with O += P_j V_j (algorithm 2), or one product
             after the other (algorithm 1).
         persistent_ctas: CTAs launched; each fetches query blocks from a shared counter until none is left.
@@ -52,6 +53,7 @@ class Flash3Schedule(Schedule):
     stages: int = 2
     kv_order: str = "backward"
     cta_order: str = "m_fastest"
+    section_heads: int = 0
     overlap: bool = True
     persistent_ctas: int = 132
     instruction: str = "wgmma"
@@ -63,6 +65,7 @@ class Flash3Schedule(Schedule):
         require(
             self.persistent_ctas >= 1, f"schedule key persistent_ctas must be at least 1, not {self.persistent_ctas}"
         )
+        require(self.section_heads >= 0, f"schedule key section_heads must be at least 0, not {self.section_heads}")
         require_one_of("kv_order", self.kv_order, KV_ORDERS)
         require_one_of("cta_order", self.cta_order, CTA_ORDERS)
         require_one_of("instruction", self.instruction, ("wgmma",))
@@ -91,35 +94,39 @@ def default_schedule(problem: AttentionProblem, instruction: str, sm_count: int)
 def plan(problem: AttentionProblem, schedule: Flash3Schedule) -> Plan:
     """Tensors and the single persistent launch."""
     p = problem
-    p.require()
-    blocks = QueryBlocks(p, schedule.tile_q, schedule.cta_order, schedule.kv_order)
+    p.require(FEATURES)
+    blocks = QueryBlocks(
+        p,
+        tile_q=schedule.tile_q,
+        tile_kv=schedule.tile_kv,
+        cta_order=schedule.cta_order,
+        kv_order=schedule.kv_order,
+        section_heads=schedule.section_heads,
+    )
     ctas = min(schedule.persistent_ctas, len(blocks))
 
-    def work(number: int) -> Sequence[WorkItem]:
-        return [blocks.item(number)]
-
     def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
-        keys, diagonal, backward = parameters
-        return flash3_block(matrices, keys, diagonal, backward, p.scale, schedule)
+        diagonal, backward = parameters
+        return flash3_block(matrices, diagonal, backward, p, schedule)
 
-    element = p.kv_storage.element_bytes
-    shared = p.dim * (schedule.tile_q * p.storage.element_bytes + 2 * schedule.stages * schedule.tile_kv * element)
+    key_bytes = p.dim * p.kv_storage.element_bytes + p.dim_v * p.v_storage.element_bytes
+    shared = schedule.tile_q * p.dim * p.storage.element_bytes + schedule.stages * schedule.tile_kv * key_bytes
     threads = 128 * (1 + schedule.tile_q // ROWS_PER_WARPGROUP)
     resources = CtaResources(threads, 65536 // threads // 8 * 8, shared)
     launch = KernelLaunch(
-        "flash3_forward", ctas, resources, work, agents, schedule.instruction, warps=4, queue=len(blocks)
+        "flash3_forward", ctas, resources, blocks.items, agents, schedule.instruction, warps=4, queue=len(blocks)
     )
     return Plan(name, p, schedule, blocks.tensors, (launch,), ("Q", "K", "V"), ("O", "LSE"))
 
 
 def flash3_block(
-    matrices: tuple[Matrix, ...], keys: int, diagonal: int, backward: int, scale: float, schedule: Flash3Schedule
+    matrices: tuple[Matrix, ...], diagonal: int, backward: int, problem: AttentionProblem, schedule: Flash3Schedule
 ) -> tuple[Program, ...]:
-    """The producer and the consumers of one query block."""
+    """The producer and the consumers of one query block; one that attends to no key writes its zeros at once."""
     q, k, v, o, lse = matrices
     step, stages = schedule.tile_kv, schedule.stages
     consumers = schedule.tile_q // ROWS_PER_WARPGROUP
-    blocks = key_value_blocks(-(-keys // step), "backward" if backward else "forward", 0)
+    blocks = key_value_blocks(-(-k.rows // step), "backward" if backward else "forward", 0)
 
     q_full, q_empty = Barrier("Q full"), Barrier("Q empty", consumers, open_phases=1)
     k_full = [Barrier(f"K full {s}") for s in range(stages)]
@@ -129,6 +136,8 @@ def flash3_block(
     buffer: dict[Any, Any] = {}
 
     def producer() -> Program:
+        if not blocks:
+            return
         yield Await(q_empty)
         buffer["Q"] = yield Load(q.tile(0, schedule.tile_q))
         yield Arrive(q_full, after=buffer["Q"])
@@ -136,7 +145,7 @@ def flash3_block(
             stage, start = position % stages, block * step
             for matrix, full, empty in ((k, k_full, k_empty), (v, v_full, v_empty)):
                 yield Await(empty[stage])
-                tile = yield Load(matrix.tile(start, min(step, keys - start)))
+                tile = yield Load(matrix.tile(start, step))
                 buffer[matrix.name, stage] = tile
                 yield Arrive(full[stage], after=tile)
 
@@ -167,7 +176,7 @@ def flash3_block(
             return (
                 yield Vector(
                     lambda s, m, t: online_scores(
-                        mask_scores(s * np.float32(scale), first, diagonal + first_row), m, t
+                        mask_scores(s * np.float32(problem.scale), first, diagonal + first_row, problem.window), m, t
                     ),
                     (scores, maximum, total),
                     exps=ROWS_PER_WARPGROUP * step,
@@ -179,8 +188,9 @@ def flash3_block(
         def rescale() -> Program:
             return (yield Vector(lambda acc, f: acc * f, (output, decay), instructions=ROWS_PER_WARPGROUP * v.cols))
 
-        yield Await(q_full)
-        q_rows = yield Vector(lambda tile: tile[first_row : first_row + own], (buffer["Q"],))
+        if blocks:
+            yield Await(q_full)
+            q_rows = yield Vector(lambda tile: tile[first_row : first_row + own], (buffer["Q"],))
         for position in range(len(blocks)):
             scores = yield from issue_scores(position)
             # Algorithm 2 runs the product P V of the block before under this block's scores and softmax.
@@ -201,8 +211,6 @@ def flash3_block(
                 output = yield from issue_output(position)
                 yield Wait(output)
                 yield Arrive(v_empty[position % stages])
-        if not blocks:
-            yield Arrive(q_empty)
         result, row_lse = yield Vector(
             finish, (maximum, total, output), instructions=2 * ROWS_PER_WARPGROUP * v.cols, results=2
         )
@@ -218,5 +226,5 @@ def textbook(plan: Plan) -> Traffic:
 
 
 def sm_port(plan: Plan) -> Traffic:
-    """Every query block reads the keys and values that its rows can see."""
-    return query_block_bytes(plan, plan.schedule.tile_q)
+    """Every query block reads the keys and values that its rows attend to."""
+    return query_block_bytes(plan, plan.schedule.tile_q, plan.schedule.tile_kv)

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from traces.query_blocks import CTA_ORDERS
+from traces.query_blocks import CTA_ORDERS, FEATURES
 from traces.schedule import KV_ORDERS
 
 
@@ -18,8 +18,13 @@ def _schedules() -> st.SearchStrategy[dict[str, Any]]:
             "stages": st.integers(1, 3),
             "kv_order": st.sampled_from(KV_ORDERS),
             "cta_order": st.sampled_from(CTA_ORDERS),
+            "section_heads": st.integers(0, 4),
+            "splits": st.sampled_from((0, 1, 1, 2, 3, 7)),
+            "cta_slots": st.integers(1, 40),
         }
     )
 
 
 SCHEDULES = _schedules()
+
+__all__ = ["FEATURES", "SCHEDULES"]

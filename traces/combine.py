@@ -1,0 +1,148 @@
+"""Split-KV: how many splits, where their partial results lie, and the kernel that merges them.
+
+Each split attends to a part of the keys and leaves its own normalised O and LSE in fp32; `combine` weighs them by
+exp(LSE_split - LSE) ("Flash-Decoding", Dao et al. 2023; `flash_fwd_splitkv_combine_kernel` of the CUDA release).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from traces.dtypes import DTYPES
+from traces.launch import CtaResources, KernelLaunch, WorkItem
+from traces.ops import Load, Program, Store, Vector, Wait
+from traces.softmax import Array
+from traces.tensor import Matrix, Tensor, TensorTable, View
+from traces.traffic import Traffic
+
+MAX_SPLITS = 128
+PARTIALS = ("O_partial", "LSE_partial")
+
+LOADS_IN_FLIGHT = 4
+"""Partial tiles of O that a combine CTA has under way."""
+
+
+def choose_splits(ctas: int, slots: int, kv_blocks: int) -> int:
+    """Splits by the CUDA release's rule: the fewest within 85 % of the best wave efficiency, at most `MAX_SPLITS`.
+
+    Args:
+        ctas: CTAs without splitting (query blocks x heads x batch).
+        slots: CTAs that the GPU runs at once. From 80 % of it on there is nothing to gain: 1.
+        kv_blocks: blocks of keys of the longest sequence; split counts that leave some split without work are passed.
+    """
+    if ctas >= 0.8 * slots:
+        return 1
+    efficiency = {}
+    for splits in range(1, min(MAX_SPLITS, slots, kv_blocks) + 1):
+        if splits == 1 or -(-kv_blocks // splits) != -(-kv_blocks // (splits - 1)):
+            waves = ctas * splits / slots
+            efficiency[splits] = waves / -(-ctas * splits // slots)
+    good = 0.85 * max(efficiency.values(), default=1.0)
+    return next((splits for splits, value in efficiency.items() if value >= good), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Partials:
+    """Partial results of `splits` splits of each row of O, in memory order (batch, head, split, row).
+
+    Attributes:
+        splits: partial results per row.
+        o: [batch, heads, splits x rows, dim_v] in fp32.
+        lse: [batch, heads, splits, rows] in fp32; -inf where a split saw no key (its O is zero then).
+    """
+
+    splits: int
+    o: Tensor
+    lse: Tensor
+
+    @classmethod
+    def allocate(cls, table: TensorTable, o: Tensor, splits: int) -> Partials:
+        """Room for the partial results of every row of `o`."""
+        shapes = ((o.batch, o.heads, splits * o.rows, o.cols), (o.batch, o.heads, splits, o.rows))
+        return cls(
+            splits, *(table.add(name, shape, DTYPES["fp32"]) for name, shape in zip(PARTIALS, shapes, strict=True))
+        )
+
+    def block(self, split: int, o: View) -> tuple[View, View]:
+        """(O, LSE) of one split for the rows that `o`, a view of the final O, covers."""
+        rows = self.o.rows // self.splits
+        return (
+            self.o.view(o.batch, o.head).window(split * rows + o.row, o.rows),
+            self.lse.view(o.batch, o.head).window(split, 1, o.row, o.rows),
+        )
+
+    def combine(self, o: Tensor, lse: Tensor | None = None, name: str = "combine") -> KernelLaunch:
+        """The launch that merges all splits into `o` and, where there is one, `lse` [batch, heads, 1, rows].
+
+        A CTA of 128 threads takes a few rows of one head, as the CUDA release: 4 of 128 columns, 8 of 64, else 16.
+        """
+        rows = 4 if o.cols % 128 == 0 else 8 if o.cols % 64 == 0 else 16
+        blocks = -(-o.rows // rows)
+        apart = (self.splits - 1) * o.rows
+
+        def work(cta: int) -> Sequence[WorkItem]:
+            head_and_batch, block = divmod(cta, blocks)
+            b, h = divmod(head_and_batch, o.heads)
+            result = o.view(b, h).window(block * rows, rows)
+            views = (
+                self.o.view(b, h).window(result.row, apart + result.rows),
+                self.lse.view(b, h).window(0, self.splits, result.row, result.rows),
+                result,
+            )
+            return [WorkItem(views if lse is None else (*views, lse.view(b, h).window(0, 1, result.row, rows)), ())]
+
+        def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
+            return (combine_rows(matrices, o.rows),)
+
+        resources = CtaResources(128, 64, 4 * rows * (self.splits + LOADS_IN_FLIGHT * o.cols))
+        return KernelLaunch(name, o.batch * o.heads * blocks, resources, work, agents, warps=4)
+
+    @property
+    def traffic(self) -> Traffic:
+        """Every partial result is written once, by its split, and read once, by `combine`."""
+        return {t.name: (t.size_bytes, t.size_bytes) for t in (self.o, self.lse)}
+
+
+def combine_rows(matrices: tuple[Matrix, ...], apart: int) -> Program:
+    """Merge the splits of a few rows; those of one row lie `apart` rows from each other."""
+    partial_o, partial_lse, o, *lse = matrices
+    splits = partial_lse.rows
+    partial_lses = yield Load(partial_lse.tile(0, splits))
+    tiles: list[Any] = []
+    for split in range(min(LOADS_IN_FLIGHT, splits)):
+        tiles.append((yield Load(partial_o.tile(split * apart, o.rows))))
+    yield Wait(partial_lses)
+    weights, row_lse = yield Vector(
+        merge_weights, (partial_lses,), exps=splits * o.rows, instructions=4 * splits * o.rows, results=2
+    )
+    output: Any = np.zeros((o.rows, o.cols), np.float32)
+    for split in range(splits):
+        yield Wait(tiles[split])
+        output = yield Vector(
+            lambda acc, w, part, split=split: acc + w[split][:, None] * part,
+            (output, weights, tiles[split]),
+            instructions=o.rows * o.cols,
+        )
+        tiles[split] = None
+        if len(tiles) < splits:
+            tiles.append((yield Load(partial_o.tile(len(tiles) * apart, o.rows))))
+    yield Store(o.tile(0, o.rows), output)
+    for matrix in lse:
+        yield Store(matrix.tile(0, 1), row_lse)
+
+
+def merge_weights(lses: Array) -> tuple[Array, Array]:
+    """Weights [splits, rows] of partial results with log-sum-exps `lses`, and the rows' own LSE [rows].
+
+    Where every part is empty (-inf) the weights are 0 and the LSE is -inf: merging empty parts gives (0, -inf).
+    """
+    maximum = np.max(lses, axis=0)
+    shifted = np.exp(lses - np.where(np.isfinite(maximum), maximum, 0), dtype=np.float32)
+    total = shifted.sum(axis=0, dtype=np.float32)
+    safe_total = np.where(total > 0, total, 1)
+    lse = np.where(total > 0, maximum + np.log(safe_total), -np.inf)
+    return (shifted / safe_total).astype(np.float32), lse.astype(np.float32)
