@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,6 +25,29 @@ def mask_scores(scores: Array, first_key: int, diagonal: int, window: int = 0) -
     past_diagonal = first_key + np.arange(keys)[None, :] - np.arange(rows)[:, None] - diagonal
     visible = (past_diagonal <= 0) & (past_diagonal > -window) if window else past_diagonal <= 0
     return np.where(visible, scores, np.float32(-np.inf)).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class RowMask:
+    """What a few whole rows of scores see, in a batch that is padded to one length.
+
+    Attributes:
+        diagonal, window: as for `mask_scores`.
+        rows: rows that are not padding; rows from here on see nothing.
+        keys: keys that are not padding.
+    """
+
+    diagonal: int
+    window: int
+    rows: int
+    keys: int
+
+    def apply(self, scores: Array, first_key: int) -> Array:
+        """Set hidden scores to -inf; column 0 of `scores` is key `first_key`."""
+        rows, columns = scores.shape
+        real = (np.arange(rows)[:, None] < self.rows) & (first_key + np.arange(columns)[None, :] < self.keys)
+        masked = mask_scores(scores, first_key, self.diagonal, self.window)
+        return np.where(real, masked, np.float32(-np.inf)).astype(np.float32)
 
 
 def row_softmax(scores: Array) -> Array:
@@ -55,6 +80,12 @@ def online_step(scores: Array, maximum: Array, total: Array, output: Array) -> t
     """`online_scores` with the output rescaled at once (FlashAttention-2, algorithm 1, lines 8-10)."""
     p, new_max, new_total, decay = online_scores(scores, maximum, total)
     return p, new_max, new_total, (output * decay).astype(np.float32)
+
+
+def probabilities(scores: Array, maximum: Array, total: Array) -> Array:
+    """Weights of masked scores, given their row's maximum and its sum of exponentials; zeros in an empty row."""
+    safe = np.where(np.isfinite(maximum), maximum, 0).astype(np.float32)
+    return (np.exp(scores - safe, dtype=np.float32) / np.where(total > 0, total, 1)).astype(np.float32)
 
 
 def finish(maximum: Array, total: Array, output: Array) -> tuple[Array, Array]:

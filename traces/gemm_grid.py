@@ -1,0 +1,151 @@
+"""A matrix product per head as a kernel: which output tile each CTA computes, in clusters and in raster order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from traces.gemm import gemm_tile
+from traces.launch import CtaResources, KernelLaunch, WorkItem
+from traces.ops import Program
+from traces.tensor import Matrix, View
+
+RASTERS = ("along_n", "along_m")
+
+OutputTile = tuple[int, int, int, int]
+"""(batch, head, first row, first column) of an output tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class GemmGrid:
+    """The output tiles of one product per head, and which of them each CTA computes.
+
+    Attributes:
+        batch, heads, rows, cols: shape of the output, `rows` x `cols` per head.
+        tile_m, tile_n: rows and columns of an output tile.
+        cluster_m, cluster_n: tiles of a thread-block cluster, whose CTAs multicast the operand they share.
+        raster: one of `RASTERS`: which way consecutive clusters go, along columns or along rows.
+        workers: CTAs that fetch tiles from a shared counter until none is left; 0 for one CTA per tile.
+        swizzle: clusters across one strip of the raster; 0 for a single strip.
+    """
+
+    batch: int
+    heads: int
+    rows: int
+    cols: int
+    tile_m: int
+    tile_n: int
+    cluster_m: int
+    cluster_n: int
+    raster: str
+    workers: int
+    swizzle: int = 0
+
+    @property
+    def blocks_m(self) -> int:
+        return -(-self.rows // self.tile_m)
+
+    @property
+    def blocks_n(self) -> int:
+        return -(-self.cols // self.tile_n)
+
+    @property
+    def cluster(self) -> int:
+        return self.cluster_m * self.cluster_n
+
+    @property
+    def clusters_per_matrix(self) -> int:
+        return -(-self.blocks_m // self.cluster_m) * -(-self.blocks_n // self.cluster_n)
+
+    @property
+    def ctas(self) -> int:
+        """Grid size: one CTA per tile, or `workers` (whole clusters) when persistent."""
+        tiles = self.batch * self.heads * self.clusters_per_matrix * self.cluster
+        return (
+            tiles if self.workers == 0 else min(tiles, max(self.cluster, self.workers // self.cluster * self.cluster))
+        )
+
+    @property
+    def queue(self) -> int:
+        """Work indices that persistent CTAs share; 0 with one CTA per tile."""
+        return self.batch * self.heads * self.clusters_per_matrix * self.cluster if self.workers else 0
+
+    def tile_of(self, index: int) -> OutputTile | None:
+        """The tile with work index cluster number x cluster + rank.
+
+        Positions of a cluster that lie outside a ragged matrix have no tile.
+        """
+        number, rank = divmod(index, self.cluster)
+        matrix, within = divmod(number, self.clusters_per_matrix)
+        m, n = self._cluster_position(within)
+        row = (m * self.cluster_m + rank // self.cluster_n) * self.tile_m
+        col = (n * self.cluster_n + rank % self.cluster_n) * self.tile_n
+        return (*divmod(matrix, self.heads), row, col) if row < self.rows and col < self.cols else None
+
+    def _cluster_position(self, number: int) -> tuple[int, int]:
+        """(row, column) of cluster `number` of one matrix: strips of `swizzle` clusters, each swept in raster order."""
+        wide = -(-self.blocks_n // self.cluster_n)
+        tall = -(-self.blocks_m // self.cluster_m)
+        fast, slow = (wide, tall) if self.raster == "along_n" else (tall, wide)
+        strip = min(self.swizzle or fast, fast)
+        first, rest = divmod(number, strip * slow)
+        across = min(strip, fast - first * strip)
+        there, here = divmod(rest, across)
+        position = there, first * strip + here
+        return position if self.raster == "along_n" else position[::-1]
+
+    def shares(self, row: int, col: int) -> tuple[int, int, int, int]:
+        """(CTAs that multicast A, share of this one, CTAs that multicast B, share of this one) of a tile.
+
+        The tiles of a cluster row share A, those of a cluster column share B; at a ragged edge there are fewer.
+        """
+        m, n = row // self.tile_m, col // self.tile_n
+        share_a, share_b = n % self.cluster_n, m % self.cluster_m
+        partners_a = min(self.cluster_n, self.blocks_n - (n - share_a))
+        partners_b = min(self.cluster_m, self.blocks_m - (m - share_b))
+        return partners_a, share_a, partners_b, share_b
+
+
+def gemm_launch(
+    name: str,
+    grid: GemmGrid,
+    views: Callable[[int, int, int, int], tuple[View, ...]],
+    *,
+    tile_k: int,
+    stages: int,
+    threads: int,
+    instruction: str,
+    operand_bytes: tuple[int, int],
+    transpose_b: bool,
+    scale: float = 1.0,
+) -> KernelLaunch:
+    """C = scale * A @ B (or A @ B.T) over the grid's tiles.
+
+    Args:
+        views: (batch, head, row, column) of an output tile → A, B and C cut to it.
+        tile_k, stages: elements of k per step, and shared-memory buffers.
+        threads: per CTA, of which one warpgroup copies.
+        operand_bytes: per element of A and of B.
+    """
+    tile = grid.tile_m, grid.tile_n, tile_k
+
+    def work(index: int) -> Sequence[WorkItem]:
+        position = grid.tile_of(index)
+        return [] if position is None else [WorkItem(views(*position), grid.shares(*position[2:]))]
+
+    def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
+        partners_a, share_a, partners_b, share_b = parameters
+        return gemm_tile(
+            *matrices,
+            tile=tile,
+            stages=stages,
+            transpose_b=transpose_b,
+            scale=scale,
+            share_a=(partners_a, share_a),
+            share_b=(partners_b, share_b),
+        )
+
+    shared = stages * tile_k * (grid.tile_m * operand_bytes[0] + grid.tile_n * operand_bytes[1])
+    resources = CtaResources(threads, 168, shared)
+    warps = max(4, threads // 32 - 4)
+    return KernelLaunch(name, grid.ctas, resources, work, agents, instruction, warps, grid.cluster, grid.queue)
