@@ -12,7 +12,6 @@ import pytest
 
 from gpusim.counters import C
 from tests.gpusim.simulations import counts, plan_of, run
-from traces.algorithms import ALGORITHMS
 from traces.problem import AttentionProblem
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -26,51 +25,109 @@ SHAPES: dict[str, dict[str, Any]] = {
     "one kv head, token-major": {"heads": 4, "kv_heads": 1, "seq": 272, "dim": 64, "layout": "bshd"},
     "heads narrower than a line, token-major": {"heads": 6, "seq": 192, "dim": 32, "layout": "bshd"},
     "fp32": {"heads": 2, "seq": 160, "dim": 64, "dtype": "fp32"},
+    "seven queries per key head, smaller values": {"heads": 7, "kv_heads": 1, "seq": 144, "dim": 192, "dim_v": 128},
+    "fp32 values": {"heads": 2, "seq": 176, "dim": 64, "v_dtype": "fp32"},
+    "window": {"heads": 2, "seq": 512, "dim": 64, "causal": True, "window": 100},
+    "window, longer keys": {"heads": 1, "seq": 200, "seq_kv": 464, "dim": 64, "causal": True, "window": 150},
+    "unequal lengths": {"heads": 2, "lengths": (300, 0, 64, 129), "kv_lengths": (208, 32, 0, 400), "dim": 64},
+    "unequal lengths, causal, token-major": {"heads": 2, "lengths": (300, 77, 5), "dim": 64, "causal": True}
+    | {"kv_lengths": (208, 400, 5), "layout": "bshd"},
+}
+GEMMS = {"tile_q": 128, "tile_kv": 128, "tile_k": 64, "cluster_m": 1, "cluster_n": 1} | {
+    "pv_tile_q": 128,
+    "pv_tile_d": 64,
+    "pv_tile_k": 64,
+    "pv_cluster_m": 1,
+    "pv_cluster_n": 1,
 }
 TILES: dict[str, dict[str, Any]] = {
-    "naive": {"tile_q": 128, "tile_kv": 128, "tile_k": 64, "cluster_m": 1, "cluster_n": 1}
-    | {"pv_tile_q": 128, "pv_tile_d": 64, "pv_tile_k": 64, "pv_cluster_m": 1, "pv_cluster_n": 1},
+    "naive": GEMMS,
+    "naive_online_softmax, on chip": GEMMS | {"softmax_tile": 64, "softmax_resident": True},
+    "naive_online_softmax, read twice": GEMMS | {"softmax_tile": 64, "softmax_resident": False},
     "flash2": {"tile_q": 128, "tile_kv": 64},
+    "flash2, 3 splits": {"tile_q": 64, "tile_kv": 64, "splits": 3},
     "flash3": {"tile_q": 128, "tile_kv": 96},
 }
+Bytes = dict[str, int]
 
 
 def ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def by_hand(algorithm: str, p: AttentionProblem) -> tuple[dict[str, int], dict[str, int]]:
-    """(bytes read, bytes written) by tensor through all SM ports."""
-    element = {"fp16": 2, "bf16": 2, "fp32": 4}[p.dtype]
-    heads = p.batch * p.heads
-    query_bytes, key_bytes = heads * p.seq * p.dim * element, heads * p.seq_kv * p.dim * element
-    tiles = TILES[algorithm]
-    if algorithm == "naive":
-        score_bytes = heads * p.seq * p.seq_kv * element
-        read = {
-            "Q": query_bytes * ceil(p.seq_kv, tiles["tile_kv"]),  # once per column of tiles
-            "K": key_bytes * ceil(p.seq, tiles["tile_q"]),  # once per row of tiles, in each query head
-            "S": score_bytes,
-            "P": score_bytes * ceil(p.dim, tiles["pv_tile_d"]),
-            "V": key_bytes * ceil(p.seq, tiles["pv_tile_q"]),
-        }
-        return read, {"S": score_bytes, "P": score_bytes, "O": query_bytes}
-    keys = queries = 0
-    for block in range(ceil(p.seq, tiles["tile_q"])):
-        end = min(p.seq, (block + 1) * tiles["tile_q"])  # the block's last row sees the most keys
-        seen = min(p.seq_kv, max(0, end + p.seq_kv - p.seq)) if p.causal else p.seq_kv
-        keys += seen
-        queries += end - block * tiles["tile_q"] if seen else 0  # a block that sees no key does not read its queries
-    streamed = heads * keys * p.dim * element
-    rows_per_store = tiles["tile_q"] if algorithm == "flash2" else 64
-    lse = 0
-    for head in range(heads):
-        for row in range(0, p.seq, rows_per_store):
-            block = row // tiles["tile_q"] * tiles["tile_q"] + tiles["tile_q"]
-            first, last = 4 * (head * p.seq + row), 4 * (head * p.seq + min(row + rows_per_store, block, p.seq)) - 1
-            lse += 32 * (last // 32 - first // 32 + 1)
-    queries_read = heads * queries * p.dim * element
-    return {"Q": queries_read, "K": streamed, "V": streamed}, {"O": query_bytes, "LSE": lse}
+def by_hand(algorithm: str, tiles: dict[str, Any], p: AttentionProblem) -> tuple[Bytes, Bytes, Bytes]:
+    """By tensor: bytes read and bytes written through all SM ports, and input bytes that anybody reads at all."""
+    size = {"fp16": 2, "bf16": 2, "fp32": 4}
+    row = {"Q": p.dim * size[p.dtype], "K": p.dim * size[p.kv_dtype], "V": p.dim_v * size[p.v_dtype]}
+    row["O"] = p.dim_v * size[p.dtype]
+    return (three_kernels if algorithm.startswith("naive") else flash)(algorithm, tiles, p, row)
+
+
+def three_kernels(algorithm: str, tiles: dict[str, Any], p: AttentionProblem, row: Bytes) -> tuple[Bytes, Bytes, Bytes]:
+    """All sequences as long as the longest."""
+    queries, keys = p.batch * p.heads * p.seq, p.batch * p.heads * p.seq_kv
+    score_bytes = queries * p.seq_kv * {"fp16": 2, "bf16": 2, "fp32": 4}[p.dtype]
+    read = {
+        "Q": queries * row["Q"] * ceil(p.seq_kv, tiles["tile_kv"]),  # once per column of tiles
+        "K": keys * row["K"] * ceil(p.seq, tiles["tile_q"]),  # once per row of tiles, in each query head
+        "S": score_bytes * (1 if tiles.get("softmax_resident", True) else 2),
+        "P": score_bytes * ceil(p.dim_v, tiles["pv_tile_d"]),
+        "V": keys * row["V"] * ceil(p.seq, tiles["pv_tile_q"]),
+    }
+    group = p.heads // p.kv_heads
+    once = {"Q": queries * row["Q"], "K": keys // group * row["K"], "V": keys // group * row["V"]}
+    return read, {"S": score_bytes, "P": score_bytes, "O": queries * row["O"]}, once
+
+
+def flash(algorithm: str, tiles: dict[str, Any], p: AttentionProblem, row: Bytes) -> tuple[Bytes, Bytes, Bytes]:
+    """Every block of every sequence, the sequences one after another."""
+    lengths = list(zip(p.lengths, p.kv_lengths, strict=True)) or [(p.seq, p.seq_kv)] * p.batch
+    tile_q, tile_kv, splits = tiles["tile_q"], tiles["tile_kv"], tiles.get("splits", 1)
+    rows_per_store = 64 if algorithm == "flash3" else tile_q
+    packed = sum(rows for rows, _ in lengths)
+    queries = keys = different_queries = different_keys = 0
+    stores: list[tuple[int, int]] = []  # (first row of the batch, rows)
+    start = 0
+    for rows, own_keys in lengths:
+        read_queries: set[int] = set()
+        read_keys: set[int] = set()
+        for first in range(0, rows, tile_q):
+            end = min(rows, first + tile_q)
+            stores += [(start + r, min(rows_per_store, end - r)) for r in range(first, end, rows_per_store)]
+            # The first row's first key, down to a whole step; the last row's last key.
+            low = max(0, first + own_keys - rows - p.window + 1) // tile_kv * tile_kv if p.window else 0
+            high = min(own_keys, max(0, end + own_keys - rows)) if p.causal else own_keys
+            part = ceil(ceil(own_keys, tile_kv), splits) * tile_kv
+            for split in range(splits):
+                seen = range(max(low, split * part), min(high, (split + 1) * part))
+                keys += len(seen)
+                queries += end - first if seen else 0  # a block that sees no key does not read its queries
+                read_keys |= set(seen)
+                read_queries |= set(range(first, end)) if seen else set()
+        start += rows
+        different_queries, different_keys = different_queries + len(read_queries), different_keys + len(read_keys)
+    read = {"Q": p.heads * queries * row["Q"]} | {name: p.heads * keys * row[name] for name in ("K", "V")}
+    once = {"Q": p.heads * different_queries * row["Q"]}
+    once |= {name: p.kv_heads * different_keys * row[name] for name in ("K", "V")}
+    written = {"O": p.heads * packed * row["O"]}
+    # Uniform sequences have a batch entry each, so that a row of the batch is (sequence, head, row) in memory.
+    own_rows = packed if p.lengths else p.seq
+    matrices = p.heads if p.lengths else p.batch * p.heads
+    if not p.lengths:
+        stores = [(first, rows) for first, rows in stores if first < p.seq]
+
+    def lse(matrices: int, stores: list[tuple[int, int]]) -> int:
+        starts = [(4 * (m * own_rows + first), 4 * rows) for m in range(matrices) for first, rows in stores]
+        return sum(32 * ((first + size - 1) // 32 - first // 32 + 1) for first, size in starts)
+
+    if splits == 1:
+        return read, written | {"LSE": lse(matrices, stores)}, once
+    partial = splits * p.heads * packed * p.dim_v * 4
+    few = 4 if p.dim_v % 128 == 0 else 8 if p.dim_v % 64 == 0 else 16
+    combined = [(first, min(few, own_rows - first)) for first in range(0, own_rows, few)]
+    read |= {"O_partial": partial, "LSE_partial": lse(matrices * splits, combined)}
+    written |= {"O_partial": partial, "LSE_partial": lse(matrices * splits, stores), "LSE": lse(matrices, combined)}
+    return read, written, once
 
 
 def nonzero(bytes_by_tensor: dict[str, int]) -> dict[str, int]:
@@ -78,10 +135,11 @@ def nonzero(bytes_by_tensor: dict[str, int]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name in TILES])
-def test_does_every_sm_byte_reach_hbm_without_an_l2(algorithm: str, shape: str) -> None:
-    plan = plan_of(algorithm, TILES[algorithm], **SHAPES[shape])
-    read, written = by_hand(algorithm, plan.problem)
+@pytest.mark.parametrize("case", TILES)
+def test_does_every_sm_byte_reach_hbm_without_an_l2(case: str, shape: str) -> None:
+    algorithm = case.split(",")[0]
+    plan = plan_of(algorithm, TILES[case], **SHAPES[shape])
+    read, written, _ = by_hand(algorithm, TILES[case], plan.problem)
     result = run(plan, "l2.size=0")
     for counter in (C.SM_READ, C.L2_READ, C.DRAM_READ):
         assert nonzero(counts(result, counter)) == nonzero(read), counter.name
@@ -93,16 +151,17 @@ def test_does_every_sm_byte_reach_hbm_without_an_l2(algorithm: str, shape: str) 
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name in TILES])
-def test_are_hbm_bytes_compulsory_with_an_endless_l2(algorithm: str, shape: str) -> None:
-    plan = plan_of(algorithm, TILES[algorithm], **SHAPES[shape])
+@pytest.mark.parametrize("case", TILES)
+def test_are_hbm_bytes_compulsory_with_an_endless_l2(case: str, shape: str) -> None:
+    algorithm = case.split(",")[0]
+    plan = plan_of(algorithm, TILES[case], **SHAPES[shape])
     result = run(plan, "l2.size=inf")
-    read, written = by_hand(algorithm, plan.problem)
-    whole = {t.name: 32 * ceil(t.size_bytes, 32) for t in plan.tensors}
-    # Inputs once each; S and P are still in the L2. The last row sees all keys; queries that see none are not read.
-    assert nonzero(counts(result, C.DRAM_READ)) == {n: min(read[n], whole[n]) for n in plan.inputs if read[n]}
+    _, written, once = by_hand(algorithm, TILES[case], plan.problem)
+    # Inputs that anybody needs, once each; S, P and partial results are still in the L2.
+    assert nonzero(counts(result, C.DRAM_READ)) == nonzero(once)
     assert nonzero(counts(result, C.DRAM_WRITE)) == {}
-    assert nonzero(result.kernels[-1].dirty_bytes) == {name: whole[name] for name in written}
+    whole = {name: 32 * ceil(plan.tensor(name).size_bytes, 32) for name in written}
+    assert nonzero(result.kernels[-1].dirty_bytes) == whole
 
 
 def test_does_an_endless_l2_read_once_what_sms_of_both_partitions_read() -> None:
