@@ -96,7 +96,7 @@ def add_problem_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--layout", choices=("bhsd", "bshd"), help="memory order of Q, K, V, O (default bhsd)")
     group.add_argument("--page-size", type=whole, metavar="N", help="tokens per KV page, for paged algorithms")
     group.add_argument("--prefix", type=whole, metavar="N", help="leading tokens whose pages all sequences share")
-    group.add_argument("--splits", type=whole, metavar="N", help="parts the KV is split in, for split-KV algorithms")
+    group.add_argument("--splits", metavar="N", help="parts the KV is split in, for split-KV algorithms (0: chosen)")
 
 
 def add_set_option(parser: argparse._ActionsContainer) -> None:

@@ -65,6 +65,7 @@ def test_do_lengths_and_splits_reach_the_problem_and_the_schedule() -> None:
     problem = options.problem_from(args)
     assert (problem.batch, problem.seq, problem.lengths, problem.window) == (3, 300, (300, 0, 12), 64)
     assert options.schedule_settings(args) == {"splits": "4"}
+    assert options.schedule_settings(parsed("--splits", "0")) == {"splits": "0"}, "as many as fill the GPU"
 
 
 def test_is_a_setting_without_a_value_refused() -> None:

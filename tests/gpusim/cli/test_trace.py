@@ -61,7 +61,7 @@ def test_is_a_trace_for_another_kind_of_gpu_refused(tmp_path: Path, capsys: pyte
         (["flash2", "-o", "t.csv"], "must end in .parquet or .npz"),
         (["flash2", "-o", "missing/t.npz"], "folder missing does not exist"),
         (["flash2", "-o", "t.npz", "--tile-q", "5"], "multiple of 16"),
-        (["flash2", "-o", "t.npz", "--splits", "5"], "schedule key 'splits' is not one of"),
+        (["naive", "-o", "t.npz", "--splits", "5"], "schedule key 'splits' is not one of"),
     ],
 )
 def test_is_bad_input_one_sentence_and_status_2(
