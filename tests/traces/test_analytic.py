@@ -64,7 +64,7 @@ def test_do_sm_ports_carry_at_least_the_compulsory_bytes(algorithm: str, causal:
 
 def test_is_an_algorithm_without_a_form_refused_by_name() -> None:
     plan = Plan("guess", AttentionProblem(), None, (), (), (), ())
-    with pytest.raises(ValueError, match="algorithm 'guess' is not one of naive, flash2, flash3"):
+    with pytest.raises(ValueError, match=r"algorithm 'guess' is not one of naive, .*flash2, flash3"):
         textbook(plan)
 
 
