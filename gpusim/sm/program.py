@@ -202,10 +202,8 @@ class _Compiler:
         flops = 2 * m * n * k
         peak = self._gpu.tensor_flops_per_clk(element.name)
         cycles = flops / (peak * self._efficiency) if peak else flops / (2 * self._gpu.sm.fp32_lanes)
-        # mma.sync: every warp fetches all of B, or its share where there are fewer than 16 rows for each warp; wgmma:
-        # every 64-row instruction does, straight from shared memory.
-        row_groups = -(-m // 16)
-        readers = min(self._launch.warps, row_groups) if self._launch.instruction == "mma_sync" else -(-m // 64)
+        # mma.sync: every warp fetches all of B; wgmma: every 64-row instruction does, straight from shared memory.
+        readers = self._launch.warps if self._launch.instruction == "mma_sync" else -(-m // 64)
         b_bytes = readers * n * k * element.element_bytes
         a_bytes = 0 if op.a_in_registers else m * k * element.element_bytes
         token = self._new_token(agent) if op.asynchronous else None

@@ -43,7 +43,7 @@ class Flash1Schedule(Schedule):
         tile_q: query rows per inner step (Br).
         tile_kv: key/value rows per outer step (Bc).
         stages: query blocks in shared memory: with 2, the next one is copied while this one is worked on.
-        warps: warps per CTA; they share the columns of S where it has fewer than 16 rows for each.
+        warps: warps per CTA; those that have no 16 rows of S for themselves share columns.
     """
 
     tile_q: int = 16
@@ -110,7 +110,9 @@ def plan(problem: AttentionProblem, schedule: Flash1Schedule) -> Plan:
     query_bytes = schedule.tile_q * (p.dim * (p.storage.element_bytes + 4) + 4)  # Q, O and LSE
     shared = schedule.stages * query_bytes + 2 * schedule.tile_kv * p.dim * p.kv_storage.element_bytes
     resources = CtaResources(threads, min(registers, MAX_REGISTERS), shared)
-    launch = KernelLaunch("flash1_forward", p.batch * p.heads, resources, work, agents, warps=schedule.warps)
+    # A product of mma.sync has 16 rows; warps that have no 16 for themselves share the columns, and so B, instead.
+    row_warps = min(schedule.warps, schedule.tile_q // 16)
+    launch = KernelLaunch("flash1_forward", p.batch * p.heads, resources, work, agents, warps=row_warps)
     return Plan(name, p, schedule, table.tensors, (launch,), ("Q", "K", "V"), ("O", "LSE"))
 
 
