@@ -186,7 +186,9 @@ def _cut(plan: Plan) -> Plan:
         return plan
     rows = min(p.seq, TILES_WALKED * getattr(s, "tile_q", p.seq))
     keys = min(p.seq_kv, TILES_WALKED * getattr(s, "tile_kv", p.seq_kv))
-    return algorithm(plan.algorithm).plan(replace(p, seq=rows, seq_kv=keys), s)
+    cut = algorithm(plan.algorithm).plan(replace(p, seq=rows, seq_kv=keys), s)
+    # A shorter problem may need other kernels: no second pass, or fewer splits and no combine.
+    return cut if [launch.name for launch in cut.launches] == [launch.name for launch in plan.launches] else plan
 
 
 def _accumulators(launch: KernelLaunch, item: WorkItem) -> int:
