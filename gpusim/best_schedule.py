@@ -84,19 +84,21 @@ def best_plan(
     groups = _tile_keys(type(default.schedule), given)
     if not groups:
         return default, f"{name}: best schedule: it has no tile to choose, so the default one"
-    plan, cost, tried = default, _cost_if_legal(default, gpu), 0
+    free = [key for keys in groups for key in keys]
+    unchosen = _cost_if_legal(default, gpu)
+    if unchosen is None:  # start from the smallest tiles, so that one group's do not rule out all of another's
+        given |= {key: _values(key, problem)[0] for key in free}
+    chosen, tried = (default, unchosen) if unchosen else None, 0
     for keys in groups:
         grid = list(_legal(name, problem, gpu, given, keys))
         tried += len(grid)
-        chosen = _cheapest(([plan] if cost else []) + grid, gpu)
+        chosen = _cheapest(([chosen[0]] if chosen else []) + grid, gpu)
         if chosen is None:
-            continue
-        plan, cost = chosen
-        given |= {key: getattr(plan.schedule, key) for key in keys}
-    if cost is None:
-        check_fits(default, gpu)
-        raise UserError(f"algorithm {name}: no tile sizes of {', '.join(map(str, TILES))} fit {gpu.name}")
-    return plan, _reason(plan, cost, _cost_if_legal(default, gpu), tried, [key for keys in groups for key in keys])
+            check_fits(default, gpu)
+            raise UserError(f"algorithm {name}: no tiles of {TILES[0]} to {TILES[-1]} fit {gpu.name}")
+        given |= {key: getattr(chosen[0].schedule, key) for key in keys}
+    assert chosen is not None  # there is a group
+    return chosen[0], _reason(*chosen, unchosen, tried, free)
 
 
 def cost_of(plan: Plan, gpu: GpuSpec) -> Cost:
@@ -130,8 +132,7 @@ def _legal(
     name: str, problem: AttentionProblem, gpu: GpuSpec, given: Mapping[str, Any], keys: Sequence[str]
 ) -> Iterator[Plan]:
     """Plans with every combination of values of `keys` that the algorithm allows and the GPU has room for."""
-    choices = [WARPS if key == "warps" else _values(key, problem) for key in keys]
-    for values in product(*choices):
+    for values in product(*(_values(key, problem) for key in keys)):
         try:
             plan = make_plan(name, problem, gpu, {**given, **dict(zip(keys, values, strict=True))})
             check_fits(plan, gpu)
@@ -141,8 +142,10 @@ def _legal(
 
 
 def _values(key: str, problem: AttentionProblem) -> Sequence[int]:
-    """Tile sizes up to the first that covers what is tiled: query rows, keys, or the head dimension."""
+    """Values of a schedule key: tile sizes up to the first that covers the query rows, the keys or d."""
     what = key.rpartition("_")[2]
+    if what == "warps":
+        return WARPS
     if what not in ("q", "kv", "d"):
         return STEPS
     length = {"q": problem.seq, "kv": problem.seq_kv, "d": problem.dim_v}[what]
@@ -192,21 +195,21 @@ def _cut(plan: Plan) -> Plan:
 
 
 def _accumulators(launch: KernelLaunch, item: WorkItem) -> int:
-    """fp32 values in registers of one CTA: the accumulators of each agent's products, one of each shape (S and O)."""
+    """fp32 values in registers of one CTA: the accumulators of each agent's products, one of each kind (S and O)."""
     shapes = _Shapes()
     run_agents(launch.agents(item.matrices(), item.parameters), shapes, BarrierState())
-    return sum(m * n for _, m, n in shapes.seen)
+    return sum(m * n for _, m, n, _ in shapes.seen)
 
 
 class _Shapes:
-    """Notes the shapes of products by agent; every value is a stand-in."""
+    """Notes the products' kinds by agent: shape, and whether B is transposed; every value is a stand-in."""
 
     def __init__(self) -> None:
-        self.seen: set[tuple[int, int, int]] = set()
+        self.seen: set[tuple[int, int, int, bool]] = set()
 
     def perform(self, agent: int, op: Op) -> Any:
         if isinstance(op, Matmul):
-            self.seen.add((agent, *op.shape[:2]))
+            self.seen.add((agent, *op.shape[:2], op.transpose_b))
         return (None,) * op.results if isinstance(op, Vector) and op.results > 1 else None
 
 

@@ -29,7 +29,11 @@ def test_is_the_best_plan_one_that_fits_and_no_costlier_than_the_default(algorit
     problem, gpu = AttentionProblem(**SHAPES[shape]), load_gpu("h200")
     plan, reason = best_plan(algorithm, problem, gpu)
     check_fits(plan, gpu)
-    assert cost_of(plan, gpu).cycles <= CLOSE * cost_of(make_plan(algorithm, problem, gpu), gpu).cycles
+    default = make_plan(algorithm, problem, gpu)
+    if reason.endswith("the default does not fit"):
+        assert (algorithm, problem.dtype) == ("naive", "fp32")
+    else:
+        assert cost_of(plan, gpu).cycles <= CLOSE * cost_of(default, gpu).cycles
     assert "\n" not in reason and reason.startswith(f"{algorithm}: best of ")
     assert f"tile_q={plan.schedule.tile_q} tile_kv={plan.schedule.tile_kv}" in reason
 
