@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from gpusim.spec.model import GpuSpec
 from gpusim.spec.models import ModelShape, load_model
 
 if TYPE_CHECKING:
+    from traces.launch import Plan
     from traces.problem import AttentionProblem
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "given_problem_or_schedule",
     "gpu_from",
     "model_from",
+    "plan_from",
     "problem_from",
     "schedule_settings",
 ]
@@ -127,8 +130,13 @@ def add_machine_options(parser: argparse.ArgumentParser, l2: bool = True) -> Non
 
 
 def add_schedule_options(parser: argparse.ArgumentParser) -> None:
-    """How the algorithm is tiled: `--tile-q`, `--tile-kv`, `--stages`, `--set-schedule`."""
+    """How the algorithm is tiled: `--schedule`, `--tile-q`, `--tile-kv`, `--stages`, `--set-schedule`."""
     group = parser.add_argument_group("schedule")
+    group.add_argument(
+        "--schedule",
+        choices=("default", "best"),
+        help="tiles not given: a kernel library's (default), or the best that fit the GPU by a simple cost (best)",
+    )
     group.add_argument("--tile-q", type=whole, metavar="N", help="query rows per tile")
     group.add_argument("--tile-kv", type=whole, metavar="N", help="key/value rows per tile")
     group.add_argument("--stages", type=whole, metavar="N", help="K/V buffers in shared memory")
@@ -186,9 +194,24 @@ def schedule_settings(args: argparse.Namespace) -> dict[str, str]:
     return settings
 
 
+def plan_from(args: argparse.Namespace, name: str, problem: AttentionProblem, gpu: GpuSpec) -> Plan:
+    """The plan of algorithm `name` with the schedule that the options describe; says what `--schedule best` chose."""
+    settings = schedule_settings(args)
+    if args.schedule != "best":
+        from gpusim.plans import make_plan
+
+        return make_plan(name, problem, gpu, settings)
+    from gpusim.best_schedule import best_plan
+
+    plan, reason = best_plan(name, problem, gpu, settings)
+    if not args.quiet:
+        print(reason, file=sys.stderr)
+    return plan
+
+
 def given_problem_or_schedule(args: argparse.Namespace) -> list[str]:
     """The problem and schedule options that were given, as written on the command line."""
-    names = ("model", *_SHAPE, "causal", *_SCHEDULE, "set_schedule")
+    names = ("model", *_SHAPE, "causal", "schedule", *_SCHEDULE, "set_schedule")
     return [f"--{name.replace('_', '-')}" for name in names if getattr(args, name)]
 
 

@@ -15,8 +15,8 @@ from gpusim.cli.options import (
     check_outputs,
     given_problem_or_schedule,
     gpu_from,
+    plan_from,
     problem_from,
-    schedule_settings,
 )
 from gpusim.errors import UserError
 
@@ -80,13 +80,11 @@ def _plans(args: argparse.Namespace, gpu: GpuSpec) -> list[Plan]:
         return [_replayed(args)]
     if not args.algorithms:
         raise UserError("an ALGO or --trace FILE is needed (gpusim algorithms lists them)")
-    from gpusim.plans import make_plan
-
     twice = [name for name in args.algorithms if args.algorithms.count(name) > 1]
     if twice:
         raise UserError(f"algorithm {twice[0]} is given twice")
-    problem, settings = problem_from(args), schedule_settings(args)
-    return [make_plan(name, problem, gpu, settings) for name in args.algorithms]
+    problem = problem_from(args)
+    return [plan_from(args, name, problem, gpu) for name in args.algorithms]
 
 
 def _replayed(args: argparse.Namespace) -> Plan:

@@ -11,8 +11,8 @@ from gpusim.cli.options import (
     add_schedule_options,
     check_file,
     gpu_from,
+    plan_from,
     problem_from,
-    schedule_settings,
 )
 from gpusim.errors import UserError
 
@@ -38,11 +38,10 @@ def run(args: argparse.Namespace) -> int:
     path = Path(args.output)
     check_file("-o", path)
     from gpusim.cli.progress import Progress
-    from gpusim.plans import make_plan
     from traces.record import record
     from traces.tracefile import read
 
-    plan = make_plan(args.algorithm, problem_from(args), gpu_from(args), schedule_settings(args))
+    plan = plan_from(args, args.algorithm, problem_from(args), gpu_from(args))
     try:
         with Progress(args.algorithm, sum(launch.ctas for launch in plan.launches), "CTAs", args.quiet) as progress:
             record(plan, path, lambda done, total: progress(done / total))
