@@ -7,14 +7,14 @@ after a hash of all compiled modules, and a stale one is simply never looked at.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+
+from traces.user_cache import user_cache_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 COMPILED_PACKAGES = ("memory", "sm")
@@ -29,16 +29,7 @@ def cache_folder() -> Path:
         for source in sorted((package / name).rglob("*.py")):
             digest.update(source.read_bytes())
     digest.update((package / "counters.py").read_bytes())  # its numbers are compiled in
-    base = os.environ.get("GPUSIM_CACHE") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpusim"
-    )
-    folder = Path(base) / f"numba-{digest.hexdigest()[:16]}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        folder = Path(tempfile.gettempdir()) / folder.name
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return user_cache_folder(f"numba-{digest.hexdigest()[:16]}")
 
 
 def njit(function: F) -> F:

@@ -124,7 +124,7 @@ def gemm_launch(
     Args:
         views: (batch, head, row, column) of an output tile → A, B and C cut to it.
         tile_k, stages: elements of k per step, and shared-memory buffers.
-        threads: per CTA, of which one warpgroup copies.
+        threads: per CTA; with wgmma one warpgroup of them copies, with mma_sync all warps copy and multiply.
         operand_bytes: per element of A and of B.
     """
     tile = grid.tile_m, grid.tile_n, tile_k
@@ -145,7 +145,11 @@ def gemm_launch(
             share_b=(partners_b, share_b),
         )
 
-    shared = stages * tile_k * (grid.tile_m * operand_bytes[0] + grid.tile_n * operand_bytes[1])
-    resources = CtaResources(threads, 168, shared)
-    warps = max(4, threads // 32 - 4)
+    # The epilogue collects C's tile, in A's format, in the stages' buffers.
+    stage = tile_k * (grid.tile_m * operand_bytes[0] + grid.tile_n * operand_bytes[1])
+    shared = max(stages * stage, grid.tile_m * grid.tile_n * operand_bytes[0])
+    if instruction == "wgmma":  # one warpgroup copies
+        resources, warps = CtaResources(threads, 168, shared), max(4, threads // 32 - 4)
+    else:  # every warp copies and multiplies, and two CTAs share an SM's registers
+        resources, warps = CtaResources(threads, min(255, 65536 // (2 * threads)), shared), threads // 32
     return KernelLaunch(name, grid.ctas, resources, work, agents, instruction, warps, grid.cluster, grid.queue)

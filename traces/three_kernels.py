@@ -91,9 +91,31 @@ class ThreeKernelSchedule(Schedule):
         return self.persistent_ctas if self.persistent else 0
 
 
-def pv_tile(problem: AttentionProblem) -> int:
-    """Columns of PV's output tile by default: all of V's head dimension up to 128."""
-    return min(128, -(-problem.dim_v // 8) * 8)
+def default_tiles(problem: AttentionProblem, instruction: str, sm_count: int) -> dict[str, str | int | bool]:
+    """Changes to the schedule: 128x128 tiles, or in PV all of V's head dimension if that is less.
+
+    With wgmma, CUTLASS-like. With mma_sync, those of the CUDA kernels in kernels_cupy: one tile per CTA; all of a row
+    of Q in flight if it is short; a row of S shared by as many threads as get up to 32 scores each.
+    """
+    tiles: dict[str, str | int | bool] = {
+        "pv_tile_d": min(128, -(-problem.dim_v // 8) * 8),
+        "persistent_ctas": sm_count,
+        "instruction": instruction,
+    }
+    if instruction == "wgmma":
+        return tiles
+    tile_k = min(64, -(-problem.dim // 16) * 16)
+    threads_per_row = min(1024, max(32, 1 << (blocks(problem.seq_kv, 32) - 1).bit_length()))
+    softmax_threads = max(128, threads_per_row)
+    return tiles | {
+        "tile_k": tile_k,
+        "stages": min(3, blocks(problem.dim, tile_k)),
+        "pv_stages": 3,
+        "persistent": False,
+        "gemm_threads": 256,
+        "softmax_threads": softmax_threads,
+        "softmax_rows": softmax_threads // threads_per_row,
+    }
 
 
 SoftmaxRows = Callable[[Matrix, Matrix, RowMask], Program]
@@ -197,7 +219,8 @@ def _softmax(
         return (program(scores, probabilities, RowMask(diagonal, p.window, own_rows, keys)),)
 
     warps = schedule.softmax_threads // 32
-    resources = CtaResources(schedule.softmax_threads, 32, 4 * warps + shared_bytes)
+    registers = 32 if schedule.instruction == "wgmma" else 64  # PyTorch's kernel; that of kernels_cupy
+    resources = CtaResources(schedule.softmax_threads, registers, 4 * warps + shared_bytes)
     return KernelLaunch("softmax", p.batch * p.heads * per_head, resources, work, agents, warps=warps)
 
 

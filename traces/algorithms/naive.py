@@ -9,7 +9,7 @@ from traces.ops import Load, Program, Store, Vector, Wait
 from traces.problem import AttentionProblem
 from traces.softmax import RowMask, row_softmax
 from traces.tensor import Matrix
-from traces.three_kernels import ThreeKernelSchedule, pv_tile, sm_port, textbook, three_kernels
+from traces.three_kernels import ThreeKernelSchedule, default_tiles, sm_port, textbook, three_kernels
 
 __all__ = ["NaiveSchedule", "Schedule_", "default_schedule", "plan", "sm_port", "textbook"]
 
@@ -28,8 +28,8 @@ Schedule_ = NaiveSchedule
 
 
 def default_schedule(problem: AttentionProblem, instruction: str, sm_count: int) -> NaiveSchedule:
-    """CUTLASS-like 128x128 tiles; PV's tile covers the head dimension."""
-    return NaiveSchedule(pv_tile_d=pv_tile(problem), persistent_ctas=sm_count, instruction=instruction)
+    """See `default_tiles`."""
+    return NaiveSchedule().changed(default_tiles(problem, instruction, sm_count))
 
 
 def plan(problem: AttentionProblem, schedule: NaiveSchedule) -> Plan:

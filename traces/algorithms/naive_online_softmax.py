@@ -21,7 +21,7 @@ from traces.problem import AttentionProblem
 from traces.schedule import require_multiple
 from traces.softmax import RowMask, online_scores, probabilities
 from traces.tensor import Matrix
-from traces.three_kernels import ThreeKernelSchedule, pv_tile, three_kernels
+from traces.three_kernels import ThreeKernelSchedule, default_tiles, three_kernels
 from traces.three_kernels import sm_port as three_kernel_port
 from traces.three_kernels import textbook as three_kernel_textbook
 from traces.traffic import Traffic, blocks
@@ -60,19 +60,17 @@ Schedule_ = OnlineSoftmaxSchedule
 
 def default_schedule(problem: AttentionProblem, instruction: str, sm_count: int) -> OnlineSoftmaxSchedule:
     """The GEMMs of `naive`; rows stay on chip where they fit in `RESIDENT_BYTES`."""
-    return OnlineSoftmaxSchedule(
-        pv_tile_d=pv_tile(problem),
-        persistent_ctas=sm_count,
-        instruction=instruction,
-        softmax_resident=problem.seq_kv * problem.storage.element_bytes <= RESIDENT_BYTES,
-    )
+    resident = problem.seq_kv * problem.storage.element_bytes <= RESIDENT_BYTES
+    tiles = default_tiles(problem, instruction, sm_count) | {"softmax_resident": resident}
+    return OnlineSoftmaxSchedule().changed(tiles)
 
 
 def plan(problem: AttentionProblem, schedule: OnlineSoftmaxSchedule) -> Plan:
     """Tensors and the three launches."""
     kept = blocks(problem.seq_kv, schedule.softmax_tile) if schedule.softmax_resident else BLOCKS_IN_FLIGHT
-    columns = min(kept * schedule.softmax_tile, problem.seq_kv)
-    shared = schedule.softmax_rows * columns * problem.storage.element_bytes
+    columns = blocks(min(kept * schedule.softmax_tile, problem.seq_kv), 8) * 8  # rows start on 16-byte boundaries
+    exchange = 4 * (schedule.softmax_threads // 32)  # besides a sum per warp, as in every softmax, its maximum
+    shared = schedule.softmax_rows * columns * problem.storage.element_bytes + exchange
 
     def softmax(s: Matrix, probs: Matrix, mask: RowMask) -> Program:
         return online_softmax_rows(s, probs, mask, schedule)

@@ -1,0 +1,60 @@
+"""Runs an algorithm's CUDA kernels on a machine that has only NumPy and CuPy; `gpusim run` has more options.
+
+python -m kernels_cupy naive --heads 32 --seq 4096 --dim 128 --causal --verify
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from kernels_cupy.command import add_run_options, execute, print_json
+from kernels_cupy.errors import CompileError, Unavailable
+from traces.problem import AttentionProblem
+
+BAD_INPUT = 2
+
+
+def whole(text: str) -> int:
+    """argparse type: a whole number of at least 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def main() -> int:
+    """Parse, run, and turn bad input into one sentence and exit status 2."""
+    parser = argparse.ArgumentParser(prog="python -m kernels_cupy", description="Run attention kernels on this GPU.")
+    add_run_options(parser, whole)
+    parser.add_argument("--json", metavar="FILE|-", help="write the result as JSON (- is standard output)")
+    parser.add_argument(
+        "--set-schedule", action="append", default=[], metavar="KEY=VALUE", help="a schedule key (repeatable)"
+    )
+    shape = [f for f in fields(AttentionProblem) if isinstance(f.default, bool | int | str)]
+    for f in shape:
+        option = f"--{f.name.replace('_', '-')}"
+        if isinstance(f.default, bool):
+            parser.add_argument(option, action="store_true")
+        else:
+            parser.add_argument(option, type=whole if isinstance(f.default, int) else str, default=f.default)
+    args = parser.parse_args()
+
+    def write_json(result: dict[str, Any]) -> None:
+        import json
+
+        Path(args.json).write_text(json.dumps(result) + "\n")
+
+    try:
+        problem = AttentionProblem(**{f.name: getattr(args, f.name) for f in shape})
+        schedule = dict(setting.partition("=")[::2] for setting in args.set_schedule)
+        return execute(args, problem, schedule, print_json if args.json == "-" else write_json)
+    except (ValueError, Unavailable, CompileError) as error:
+        print(f"kernels_cupy: error: {error}", file=sys.stderr)
+        return BAD_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""`run ALGO`: what `gpusim run` and `python -m kernels_cupy` have in common."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kernels_cupy.algorithms import KERNELS, kernel_module, make_plan
+from kernels_cupy.gpu import current_gpu
+from kernels_cupy.measure import measure, render
+from kernels_cupy.stopwatch import L2_STATES
+from traces.problem import AttentionProblem
+
+NOT_ATTENTION = 1
+"""Exit status of `--verify` when an output is wrong."""
+
+
+def add_run_options(parser: argparse.ArgumentParser, whole: Callable[[str], int]) -> None:
+    """The algorithm, and what to do with it; `whole` converts a number of at least 1."""
+    parser.add_argument("algorithm", metavar="ALGO", help=f"what to run: {', '.join(KERNELS)}")
+    group = parser.add_argument_group("what to do")
+    group.add_argument("--verify", action="store_true", help="compare the outputs with float64; exit status 1 if wrong")
+    group.add_argument("--counters", action="store_true", help="read hardware counters with Nsight Compute (ncu)")
+    group.add_argument("--repeat", type=whole, default=20, metavar="N", help="timed runs, of which the median counts")
+    group.add_argument(
+        "--l2",
+        choices=L2_STATES,
+        default="cold",
+        help="L2 before a run: cold (other data), warm (what the last run left), flush (cold before each kernel)",
+    )
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the random inputs")
+
+
+def execute(
+    args: argparse.Namespace,
+    problem: AttentionProblem,
+    schedule: Mapping[str, str],
+    write_json: Callable[[dict[str, Any]], None],
+) -> int:
+    """Run, print the table (unless `--json -`), write the JSON, and return the exit status.
+
+    Raises:
+        ValueError, Unavailable: one sentence.
+    """
+    kernel_module(args.algorithm)  # an unknown name is refused before a missing GPU
+    plan = make_plan(args.algorithm, problem, current_gpu().sm_count, schedule)
+    measurement = measure(plan, l2=args.l2, repeat=args.repeat, check=args.verify, count=args.counters, seed=args.seed)
+    if args.json != "-":
+        sys.stdout.write(render(measurement))
+    if args.json:
+        write_json(measurement.to_dict())
+    return NOT_ATTENTION if args.verify and not measurement.verified else 0
+
+
+def print_json(result: dict[str, Any]) -> None:
+    """To standard output, on one line."""
+    print(json.dumps(result))

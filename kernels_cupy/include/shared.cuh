@@ -1,0 +1,77 @@
+// Shared memory: addresses, tiles of swizzled rows, asynchronous copies into them (cp.async, since sm_80).
+#pragma once
+
+__device__ __forceinline__ unsigned shared_address(const void *pointer) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+// A tile whose rows are RowBytes long (a multiple of 16) without padding, as chunks of 16 bytes.
+//
+// Eight consecutive rows of one column of chunks lie in eight different groups of four banks, which is what ldmatrix
+// reads at once. With C = 2^a * odd chunks in a row, chunk 0 of row r starts at bank group r*C mod 8, which takes only
+// 8 / 2^a values; XORing the low a bits of the chunk with the row's bits above them gives the other ones.
+template <int RowBytes>
+struct SharedRows {
+    static_assert(RowBytes % 16 == 0, "a row is a whole number of 16-byte chunks");
+    static constexpr int kChunks = RowBytes / 16;
+    static constexpr int kBits = kChunks % 8 == 0 ? 3 : kChunks % 4 == 0 ? 2 : kChunks % 2 == 0 ? 1 : 0;
+
+    // Byte offset of a chunk.
+    static __device__ __forceinline__ unsigned offset(int row, int chunk) {
+        return row * RowBytes + ((chunk ^ ((row >> (3 - kBits)) & ((1 << kBits) - 1))) << 4);
+    }
+};
+
+// Starts a copy of Bytes (4, 8 or 16) from global to shared memory; zeros instead if not `valid` (`source` is not read).
+template <int Bytes>
+__device__ __forceinline__ void copy_async(unsigned target, const void *source, bool valid = true) {
+    static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async moves 4, 8 or 16 bytes");
+    int bytes = valid ? Bytes : 0;
+    if constexpr (Bytes == 16) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(bytes) : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(target), "l"(source), "n"(Bytes), "r"(bytes)
+                     : "memory");
+    }
+}
+
+// Ends a group of copies.
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until at most Pending of this thread's groups are unfinished. Other threads' copies need a barrier besides.
+template <int Pending>
+__device__ __forceinline__ void wait_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+// Starts the copy of the Rows x Cols tile at (row, col) of a matrix of `rows` x `cols`; zeros outside the matrix.
+//
+// Vector is the number of elements that are aligned to their common size throughout: 8, 4, 2, or 1 (then it is an
+// ordinary copy, since cp.async has no 2-byte form).
+template <class Element, int Rows, int Cols, int Vector, int Threads>
+__device__ __forceinline__ void copy_tile(char *tile, const Element *matrix, long long pitch, int row, int rows, int col,
+                                          int cols) {
+    using Layout = SharedRows<Cols * sizeof(Element)>;
+    constexpr int kPerChunk = 16 / sizeof(Element);
+    constexpr int kCount = Rows * Layout::kChunks;
+    constexpr int kUnroll = Vector == kPerChunk ? 16 : 1;  // narrow copies are slow anyway, and need registers
+#pragma unroll kUnroll
+    for (int n = 0; n < (kCount + Threads - 1) / Threads; n++) {
+        int i = n * Threads + threadIdx.x;
+        if (kCount % Threads != 0 && i >= kCount) break;
+        int r = i / Layout::kChunks, chunk = i % Layout::kChunks;
+        char *target = tile + Layout::offset(r, chunk);
+        bool inside = row + r < rows;
+        const Element *source = matrix + (inside ? row + r : 0) * pitch;
+#pragma unroll
+        for (int e = 0; e < kPerChunk; e += Vector) {
+            int c = col + chunk * kPerChunk + e;
+            bool valid = inside && c < cols;
+            if constexpr (Vector * sizeof(Element) >= 4) {
+                copy_async<Vector * sizeof(Element)>(shared_address(target + e * sizeof(Element)), source + (valid ? c : 0), valid);
+            } else {
+                reinterpret_cast<Element *>(target)[e] = valid ? source[c] : Element(0.0f);
+            }
+        }
+    }
+}

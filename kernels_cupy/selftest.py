@@ -1,0 +1,134 @@
+"""Runs every algorithm's kernels on this GPU: are they right on many shapes, and how fast next to PyTorch?
+
+python -m kernels_cupy.selftest [ALGO ...] [--no-timing] [--no-verify]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from kernels_cupy import verify
+from kernels_cupy.algorithms import KERNELS, kernel_module, kernels, make_plan
+from kernels_cupy.arrays import random_inputs
+from kernels_cupy.errors import CompileError, Unavailable
+from kernels_cupy.gpu import Gpu, current_gpu
+from kernels_cupy.kernel import compile_all
+from kernels_cupy.run import Session
+from traces.launch import Plan
+from traces.problem import AttentionProblem
+
+SHAPES: tuple[dict[str, Any], ...] = (
+    {"heads": 4, "kv_heads": 2, "seq": 256, "dim": 64},
+    {"batch": 2, "heads": 8, "kv_heads": 8, "seq": 1024, "dim": 128, "causal": True},
+    {"batch": 2, "heads": 6, "kv_heads": 2, "seq": 333, "seq_kv": 517, "dim": 128, "causal": True, "layout": "bshd"},
+    {"heads": 3, "kv_heads": 1, "seq": 516, "seq_kv": 332, "dim": 80, "dtype": "bf16", "causal": True},
+    {"heads": 2, "seq": 77, "seq_kv": 99, "dim": 8},
+    {"heads": 2, "seq": 200, "seq_kv": 1001, "dim": 256, "dtype": "bf16", "layout": "bshd"},
+    {"batch": 3, "heads": 2, "seq": 130, "seq_kv": 2050, "dim": 40},
+    {"heads": 8, "kv_heads": 2, "seq": 1, "seq_kv": 2000, "dim": 128},
+    {"heads": 2, "seq": 300, "dim": 192, "dtype": "bf16", "causal": True},
+    {"heads": 1, "seq": 40, "seq_kv": 40000, "dim": 32, "causal": True},
+    {"heads": 2, "seq": 500, "dim": 64, "causal": True, "window": 100},
+    {"heads": 2, "seq": 260, "dim": 192, "dim_v": 128},
+)
+"""Both masks and layouts, GQA, ragged and odd lengths, rows without visible keys, a single row, long rows,
+a window, a head dimension of V of its own."""
+
+TIMED: tuple[dict[str, Any], ...] = (
+    {"heads": 32, "seq": 2048, "dim": 128},
+    {"heads": 32, "seq": 4096, "dim": 128},
+    {"heads": 32, "seq": 4096, "dim": 128, "causal": True},
+    {"heads": 16, "seq": 4096, "dim": 64},
+    {"heads": 1, "seq": 8192, "dim": 128},
+)
+
+
+def check(algorithm: str, gpu: Gpu) -> int:
+    """Verify one algorithm on all shapes, a line each; the number of wrong ones."""
+    wrong = 0
+    plans: list[tuple[str, Plan]] = []
+    for shape in SHAPES:
+        text = " ".join(f"{key}={value}" for key, value in shape.items())
+        try:
+            plans.append((text, _supported_plan(algorithm, gpu, shape)))
+        except ValueError as refusal:
+            print(f"  refused  {text}: {refusal}", flush=True)
+    compile_all([spec for _, plan in plans for spec in kernels(plan)], gpu.arch)  # all at once is faster
+    for text, plan in plans:
+        inputs = random_inputs(plan)
+        session = Session(plan, inputs)
+        session.launch()
+        errors, limit = verify.errors(session, inputs), verify.tolerance(plan)
+        passes = all(error <= limit for error in errors.values())
+        wrong += not passes
+        listed = ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
+        print(f"  {'right' if passes else 'WRONG':8} {text}: {listed} (limit {limit:.1e})", flush=True)
+    return wrong
+
+
+def _supported_plan(algorithm: str, gpu: Gpu, shape: dict[str, Any]) -> Plan:
+    plan = make_plan(algorithm, AttentionProblem(**shape), gpu.sm_count)
+    kernels(plan)
+    return plan
+
+
+def time(algorithms: list[str], gpu: Gpu, repeat: int) -> None:
+    """Median time of every algorithm, and of what PyTorch offers, on each timed shape."""
+    for shape in TIMED:
+        problem = AttentionProblem(**shape)
+        print(" ".join(f"{key}={value}" for key, value in shape.items()), flush=True)
+        for algorithm in algorithms:
+            try:
+                plan = _supported_plan(algorithm, gpu, shape)
+            except ValueError as refusal:
+                print(f"  {algorithm:24} refused: {refusal}")
+                continue
+            times = Session(plan, random_inputs(plan)).time(repeat)
+            each = ", ".join(
+                f"{launch.name} {us:.1f}" for launch, us in zip(plan.launches, times.kernel_medians_us, strict=True)
+            )
+            _line(algorithm, times.median_us, problem.flops(plan.work), each)
+        try:
+            from kernels_cupy.torch_attention import torch_times
+        except ImportError as missing:
+            print(f"  PyTorch is not here to compare with ({missing})")
+            continue
+        for name, us in torch_times(problem, gpu, repeat).items():
+            _line(f"torch {name}", us, problem.flops(), "")
+
+
+def _line(name: str, us: float, flops: int, rest: str) -> None:
+    print(f"  {name:24} {us:10.1f} µs {flops / us / 1e6:8.1f} TFLOP/s  {rest}", flush=True)
+
+
+def main() -> int:
+    """Exit status 1 if anything is wrong, 2 if it cannot run."""
+    parser = argparse.ArgumentParser(prog="python -m kernels_cupy.selftest", description=__doc__)
+    parser.add_argument("algorithms", nargs="*", metavar="ALGO", help=f"of {', '.join(KERNELS)} (default: all)")
+    parser.add_argument("--no-verify", action="store_true", help="only time")
+    parser.add_argument("--no-timing", action="store_true", help="only verify")
+    parser.add_argument("--repeat", type=int, default=20, metavar="N", help="timed runs, of which the median counts")
+    args = parser.parse_args()
+    names = args.algorithms or list(KERNELS)
+    wrong = 0
+    try:
+        for name in names:
+            kernel_module(name)
+        gpu = current_gpu()
+        print(f"{gpu.name}, {gpu.arch}, {gpu.sm_count} SMs")
+        for name in [] if args.no_verify else names:
+            print(name)
+            wrong += check(name, gpu)
+        if not args.no_timing:
+            time(names, gpu, args.repeat)
+    except (ValueError, Unavailable, CompileError) as error:
+        print(f"selftest: error: {error}", file=sys.stderr)
+        return 2
+    print(f"{wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
