@@ -15,13 +15,13 @@ import numpy as np
 from traces.algorithms import algorithm
 from traces.dtypes import dtype
 from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
-from traces.ops import HINTS, Arrive, Await, Barrier, Load, Matmul, Op, Program, Store, Vector, Wait
+from traces.ops import HINTS, Arrive, Await, Barrier, Load, Matmul, Op, Program, Reduce, Store, Vector, Wait
 from traces.problem import AttentionProblem
 from traces.record import CONSTANT, NO_VALUE
 from traces.tensor import Matrix, Tensor, Tile, View
 from traces.tracefile import Ints, Table, read
 
-OPERATIONS = {kind.__name__ for kind in (Load, Wait, Matmul, Vector, Store, Arrive, Await)}
+OPERATIONS = {kind.__name__ for kind in (Load, Wait, Matmul, Vector, Store, Reduce, Arrive, Await)}
 
 
 def load_trace(path: str | PathLike[str]) -> Plan:
@@ -102,7 +102,7 @@ def _check_operands(programs: Table, ops: Table, tensors: tuple[Tensor, ...]) ->
         bool(np.all((inputs.values >= CONSTANT) & (inputs.values < known))),
         "a row reads a value that no operation yields",
     )
-    moves = np.flatnonzero(np.isin(np.array(ops.texts["op"], np.str_), ("Load", "Store")))
+    moves = np.flatnonzero(np.isin(np.array(ops.texts["op"], np.str_), ("Load", "Store", "Reduce")))
     at = {column: ops.ints[column][moves] for column in ops.ints}
     _require(
         bool(np.all((at["slot"] >= 0) & (at["slot"] < np.diff(slots.starts)[at["program"]]))),
@@ -206,6 +206,8 @@ def _op(row: dict[str, Any], matrices: tuple[Matrix, ...], inputs: list[Any]) ->
             return Load(_tile(row, matrices), row["multicast"], row["share"], *cached)
         case "Store":
             return Store(_tile(row, matrices), *inputs)
+        case "Reduce":
+            return Reduce(_tile(row, matrices), *inputs)
         case "Wait":
             return Wait(*inputs)
         case "Matmul":
