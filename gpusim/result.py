@@ -232,7 +232,7 @@ class Result:
             "gpu": gpu.name,
             "algorithm": plan.algorithm,
             "problem": plan.problem.to_dict(),
-            "schedule": {name: getattr(plan.schedule, name) for name in plan.schedule.__slots__},
+            "schedule": plan.schedule.to_dict(),
             "l2": self.l2_start,
             "kernels": [k.to_dict(names) for k in self.kernels],
             "total": {k: v for k, v in total.items() if k != "by_tensor"},

@@ -77,14 +77,12 @@ def head_part(p: AttentionProblem, expanded: Tensor, b: int, h: int) -> View:
 Rows = Callable[[tuple[Matrix, ...]], Program]
 
 
-def row_kernel(
-    name: str, tensors: Sequence[Tensor], rows: int, tile: int, program: Rows, group: int = 1
-) -> KernelLaunch:
+def row_kernel(name: str, tensors: Sequence[Tensor], rows: int, tile: int, program: Rows) -> KernelLaunch:
     """A kernel whose CTAs take `tile` of `rows` rows each of every tensor: grid (blocks, batch, heads), blocks fastest.
 
     Args:
-        rows: of a head. A tensor [.., .., 1, rows] gives a piece of its only row; with `group`, a tensor of group x rows
-            rows gives the view of all of the head, for the program to pick from.
+        rows: of a head. A tensor [.., .., 1, rows] gives a piece of its only row; an expanded one all rows from the
+            first part's piece to the last part's.
     """
     batch, heads = tensors[0].batch, tensors[0].heads
     blocks = -(-rows // tile)
@@ -93,8 +91,7 @@ def row_kernel(
         whole = tensor.view(b, h)
         if tensor.rows == 1 and tensor.cols == rows:
             return whole.window(0, 1, row, tile)
-        last = (tensor.rows // rows - 1) * rows  # of an expanded tensor, from the first part's rows to the last part's
-        return whole.window(row, last + min(tile, rows - row))
+        return whole.window(row, tensor.rows - rows + min(tile, rows - row))
 
     def work(cta: int) -> Sequence[WorkItem]:
         rest, block = divmod(cta, blocks)
@@ -165,4 +162,4 @@ def sum_heads(p: AttentionProblem, expanded: Tensor, target: Tensor, tile: int) 
             total = yield Vector(np.add, (total, part), instructions=2 * result.rows * result.cols)
         yield Store(result.tile(0, result.rows), total)
 
-    return [row_kernel(f"sum_{target.name}", (target, expanded), p.seq_kv, tile, program, p.group)]
+    return [row_kernel(f"sum_{target.name}", (target, expanded), p.seq_kv, tile, program)]

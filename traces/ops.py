@@ -20,20 +20,8 @@ from typing import Any
 from traces.hints import HINTS
 from traces.tensor import Tile
 
-__all__ = [
-    "HINTS",
-    "Arrive",
-    "Await",
-    "Barrier",
-    "Load",
-    "Matmul",
-    "Op",
-    "Program",
-    "Reduce",
-    "Store",
-    "Vector",
-    "Wait",
-]
+__all__ = ["HINTS", "Arrive", "Await", "Barrier", "Load", "Matmul", "Op", "Program"]
+__all__ += ["Reduce", "Store", "Vector", "Wait"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +122,9 @@ class Reduce:
     value: Any
 
     def __post_init__(self) -> None:
-        if self.tile.matrix.dtype.name != "fp32":
-            raise ValueError(
-                f"reductions add fp32 numbers, but {self.tile.matrix.name} is {self.tile.matrix.dtype.name}"
-            )
+        matrix = self.tile.matrix
+        if matrix.dtype.name != "fp32":
+            raise ValueError(f"reductions add fp32 numbers, but {matrix.name} is {matrix.dtype.name}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def _header(plan: Plan) -> dict[str, Any]:
     return {
         "algorithm": plan.algorithm,
         "problem": plan.problem.to_dict(),
-        "schedule": asdict(plan.schedule),
+        "schedule": plan.schedule.to_dict(),
         "tensors": [asdict(t) | {"dtype": t.dtype.name} for t in plan.tensors],
         "launches": [
             {

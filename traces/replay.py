@@ -20,6 +20,7 @@ from traces.problem import AttentionProblem
 from traces.record import CONSTANT, NO_VALUE
 from traces.tensor import Matrix, Tensor, Tile, View
 from traces.tracefile import Ints, Table, read
+from traces.train import default_train_schedule
 
 OPERATIONS = {kind.__name__ for kind in (Load, Wait, Matmul, Vector, Store, Reduce, Arrive, Await)}
 
@@ -50,8 +51,8 @@ def load_trace(path: str | PathLike[str]) -> Plan:
             for kernel, entry in enumerate(header["launches"])
             for replay in [_Replay(kernel, entry["queue"] or entry["ctas"], tensors, tables)]
         )
-        schedule = algorithm(header["algorithm"]).Schedule_().changed(header["schedule"])
         problem = AttentionProblem.from_dict(header["problem"])
+        schedule = _schedule(header, problem)
         inputs, outputs = (tuple(header[key]) for key in ("inputs", "outputs"))
         return Plan(header["algorithm"], problem, schedule, tensors, launches, inputs, outputs, header["work"])
     except (KeyError, TypeError, IndexError, ValueError) as error:
@@ -171,6 +172,14 @@ class _Replay:
         values: dict[int, Any] = {NO_VALUE: None, CONSTANT: "a constant of the recorded program"}
         count = int(self._programs.ints["agents"][program])
         return tuple(_agent([op for op in ops if op["agent"] == a], matrices, values) for a in range(count))
+
+
+def _schedule(header: dict[str, Any], problem: AttentionProblem) -> Any:
+    if header["work"] == "train":
+        default: Any = default_train_schedule(header["algorithm"], problem, "wgmma", 1)
+    else:
+        default = algorithm(header["algorithm"]).Schedule_()
+    return default.changed(header["schedule"])
 
 
 def _view(tensor: Tensor, rows: int, cols: int, pitch_bytes: int, address: int) -> View:

@@ -8,9 +8,9 @@ LOAD, WAIT, MATMUL, VECTOR, STORE, ARRIVE, AWAIT, REDUCE = range(8)
 CODE, SLOT, OFFSET, RUNS, RUN_BYTES, PITCH, TOKEN, SHARE, SHARES, SHARED_READ, SHARED_WRITE, FLOPS = range(12)
 A_SLOT, A_SECTORS, B_SLOT, B_SECTORS, FLAGS = range(12, 17)
 """Integer columns. SLOT: view slot (LOAD, STORE, REDUCE) or barrier (ARRIVE, AWAIT). OFFSET: bytes from the view's
-address. TOKEN: what an asynchronous operation completes, or what WAIT and ARRIVE wait for (-1: nothing); RUNS is 1 there if
-that is a copy. SHARED_*: sectors of shared-memory traffic. FLOPS: tensor-core operations executed. A_*, B_*: of
-SHARED_READ, what a product fetches of tiles that were loaded from a view, by view slot. FLAGS: hint of a LOAD, and
+address. TOKEN: what an asynchronous operation completes, or what WAIT and ARRIVE wait for (-1: nothing); RUNS is 1
+there if that is a copy. SHARED_*: sectors of shared-memory traffic. FLOPS: tensor-core operations executed. A_*, B_*:
+of SHARED_READ, what a product fetches of tiles that were loaded from a view, by view slot. FLAGS: hint of a LOAD, and
 whether it goes through the L1 (see `gpusim.memory.access.read_tile`)."""
 INT_COLUMNS = 17
 

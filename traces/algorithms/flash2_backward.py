@@ -192,11 +192,14 @@ def textbook(plan: Plan) -> Traffic:
 
 def sm_port(plan: Plan) -> Traffic:
     """Every key block reads the queries that see it, and writes their part of dQ; so do the kernels around."""
-    p, size = plan.problem, sizes(plan)
-    return key_block_bytes(plan, "dQ_sum") | summed_bytes(plan, p.group, size)
+    found = key_block_bytes(plan) | written_once(plan, "dK", "dV")
+    if plan.problem.group > 1:  # a part per query head, read again to be summed
+        size = sizes(plan)
+        found |= {f"{x}_heads": (size[f"{x}_heads"], size[f"{x}_heads"]) for x in ("dK", "dV")}
+    return found
 
 
-def key_block_bytes(plan: Plan, dq_sum: str) -> Traffic:
+def key_block_bytes(plan: Plan) -> Traffic:
     """SM-port bytes of row sums, key blocks and dQ's conversion; dK and dV are left to the caller."""
     p, s, size = plan.problem, plan.schedule, sizes(plan)
     starts = (block_parameters(p, key, s.tile_q)[0] for key in range(0, p.seq_kv, s.tile_kv))
@@ -210,14 +213,6 @@ def key_block_bytes(plan: Plan, dq_sum: str) -> Traffic:
         "LSE": (rows * 4, 0),
         "dO": (size["dO"] + rows * p.dim_v * element, 0),
         "D": (rows * 4, size["D"]),
-        dq_sum: (size[dq_sum], size[dq_sum] + rows * p.dim * 4),
+        "dQ_sum": (size["dQ_sum"], size["dQ_sum"] + rows * p.dim * 4),
         "dQ": (0, size["dQ"]),
     }
-
-
-def summed_bytes(plan: Plan, group: int, size: dict[str, int]) -> Traffic:
-    """dK and dV: written once; with grouped queries once per query head, and read again to be summed."""
-    found = written_once(plan, "dK", "dV")
-    if group > 1:
-        found |= {f"{x}_heads": (size[f"{x}_heads"], size[f"{x}_heads"]) for x in ("dK", "dV")}
-    return found
