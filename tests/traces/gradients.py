@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.traces.problems import Arrays, normal_inputs, reference
+from tests.traces.problems import Arrays, normal_inputs, reference, visible
 from traces.launch import Plan
 from traces.problem import AttentionProblem
 
@@ -18,9 +18,7 @@ UNIT = 2.0**-24
 def weights(p: AttentionProblem, q: NDArray[Any], k: NDArray[Any]) -> Float64:
     """P in float64, [batch, heads, seq, seq_kv]; rows without a visible key are 0."""
     scores = q.astype(float) @ np.repeat(k.astype(float), p.group, axis=1).swapaxes(2, 3) * p.scale
-    if p.causal:
-        seen = np.arange(p.seq_kv)[None, :] <= np.arange(p.seq)[:, None] + p.diagonal
-        scores = np.where(seen, scores, -np.inf)
+    scores = np.where(visible(p.seq, p.seq_kv, p.causal, 0), scores, -np.inf)
     top = scores.max(axis=3, keepdims=True)
     found = np.exp(scores - np.where(np.isfinite(top), top, 0))
     sums = found.sum(axis=3, keepdims=True)

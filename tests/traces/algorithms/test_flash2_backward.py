@@ -17,6 +17,7 @@ from traces.dtypes import DTYPES
 from traces.ops import Reduce
 from traces.tensor import Matrix
 
+FEATURES = ("dim_v",)
 inputs_of = backward_inputs
 expected_of = expected_gradients
 
