@@ -85,7 +85,7 @@ class CublasTile:
         sides = (self.cols, self.rows, self.k, self.stages, self.cluster_cols, self.cluster_rows)
         return CublasTile(*sides, raster, self.cooperative)
 
-    def tiling(self, swizzle: int) -> Tiling:
+    def tiling(self, swizzle: int = 0) -> Tiling:
         """As a schedule of several GEMMs says it."""
         clusters = (self.cluster_rows, self.cluster_cols)
         return Tiling(self.rows, self.cols, self.k, self.stages, *clusters, self.raster, swizzle)
@@ -174,10 +174,11 @@ def naive_backward_schedule(kernels: tuple[MeasuredKernel, ...]) -> NaiveBackwar
     PyTorch computes dK as the transpose of Q^T dS, so that product's rows are dK's columns.
     """
     dv, dp, _, softmax, dk, dq = kernels
-    tiles = {"dv": CublasTile.parse(dv.name), "dp": CublasTile.parse(dp.name)}
-    tiles |= {"dk": CublasTile.parse(dk.name).transposed(), "dq": CublasTile.parse(dq.name)}
     return NaiveBackwardSchedule(
-        **{key: tile.tiling(CUBLAS_SWIZZLE if key == "dp" else 0).text() for key, tile in tiles.items()},
+        dv=CublasTile.parse(dv.name).tiling().text(),
+        dp=CublasTile.parse(dp.name).tiling(CUBLAS_SWIZZLE).text(),
+        dk=CublasTile.parse(dk.name).transposed().tiling().text(),
+        dq=CublasTile.parse(dq.name).tiling().text(),
         fuse=False,
         multiply_elements=1024,
         persistent_ctas=max(k.ctas for k in (dv, dp, dk, dq)),

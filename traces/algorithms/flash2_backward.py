@@ -103,7 +103,8 @@ def plan(problem: AttentionProblem, schedule: Flash2BackwardSchedule) -> Plan:
         return [WorkItem((*queries, *keys, *results), block_parameters(p, key, schedule.tile_q))]
 
     def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
-        return (flash2_key_block(matrices, *parameters, p.scale, schedule),)
+        first_row, diagonal = parameters
+        return (flash2_key_block(matrices, first_row, diagonal, p.scale, schedule),)
 
     m, n, element = schedule.tile_q, schedule.tile_kv, p.storage.element_bytes
     # K and V, two buffers of Q, one of dO, and P and dS on their way from one product to the next.

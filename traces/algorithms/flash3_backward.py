@@ -111,7 +111,8 @@ def plan(problem: AttentionProblem, schedule: Flash3BackwardSchedule) -> Plan:
         return [WorkItem((*queries, *keys), block_parameters(p, key, s.tile_q))]
 
     def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
-        return flash3_key_block(matrices, *parameters, p.scale, grouped, s)
+        first_row, diagonal = parameters
+        return flash3_key_block(matrices, first_row, diagonal, p.scale, grouped, s)
 
     m, n, element = s.tile_q, s.tile_kv, p.storage.element_bytes
     shared = element * (n * (p.dim + p.dim_v) + s.stages * m * (p.dim + p.dim_v) + min(s.stages, DS_BUFFERS) * m * n)
