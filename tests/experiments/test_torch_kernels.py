@@ -65,7 +65,6 @@ def test_sm_port_bytes_are_the_measured_ones(mapped) -> None:  # type: ignore[no
         assert not spills or measured[name].sm_write_bytes >= count.sm_write
 
 
-@pytest.mark.parametrize("mapped", [m for m in MAPPED if m.algorithm == "naive"], ids=lambda m: m.call.label)
 def test_a_transposed_tile_has_rows_and_columns_exchanged() -> None:
     tile = CublasTile(128, 256, 64, 4, 2, 1, "along_m", True)
     assert tile.transposed() == CublasTile(256, 128, 64, 4, 1, 2, "along_n", True)
@@ -84,6 +83,7 @@ def test_kernels_that_prepare_the_next_shape_are_no_part_of_a_backward_pass() ->
             assert extra.sm_read_bytes == extra.sm_write_bytes == 2 * p.batch * p.heads * p.seq * p.dim
 
 
+@pytest.mark.parametrize("mapped", [m for m in MAPPED if m.algorithm == "naive"], ids=lambda m: m.call.label)
 def test_the_l2_was_asked_for_no_more_than_multicast_leaves(mapped) -> None:  # type: ignore[no-untyped-def]
     """Merging can only lower the reads. Where cluster mates share V, nothing else merges and the count is exact."""
     schedule = naive_schedule(mapped.call.kernels)
