@@ -7,6 +7,7 @@ dK and dV into expanded tensors [batch, kv_heads, group x seq_kv, d], and a kern
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,30 @@ def per_query_head(table: TensorTable, p: AttentionProblem, of: Tensor) -> Tenso
 def head_part(p: AttentionProblem, expanded: Tensor, b: int, h: int) -> View:
     """Query head `h`'s own rows of an expanded tensor."""
     return expanded.view(b, h // p.group).window(h % p.group * p.seq_kv if p.group > 1 else 0, p.seq_kv)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A matrix of a product, and which of its sides are cut to the output tile.
+
+    Attributes:
+        tensor: indexed by query head, or (K, V and their gradients) by what serves it.
+        rows, cols: `m` where the side runs with the rows of the output, `n` with its columns, empty where all of it
+            takes part in every tile.
+    """
+
+    tensor: Tensor
+    rows: str
+    cols: str
+
+    def view(self, p: AttentionProblem, b: int, h: int, m: tuple[int, int], n: tuple[int, int]) -> View:
+        """The part of head `h` that the tile at rows `m`, columns `n` (start, length) takes."""
+        kept = {"m": m, "n": n}
+        if self.tensor.name.endswith("_heads"):
+            whole = head_part(p, self.tensor, b, h)
+        else:
+            whole = self.tensor.view(b, h if self.tensor.heads == p.heads else h // p.group)
+        return whole.window(*kept.get(self.rows, (0, whole.rows)), *kept.get(self.cols, (0, whole.cols)))
 
 
 Rows = Callable[[tuple[Matrix, ...]], Program]

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traces.algorithms.naive import NaiveSchedule, scores_kernel, softmax_kernel
+from traces.algorithms.naive import softmax_rows
 from traces.gemm_grid import Tiling, gemm_launch
-from traces.gradients import OUTPUTS, Array, head_part, per_query_head, sum_heads
+from traces.gradients import OUTPUTS, Array, Operand, per_query_head, sum_heads
 from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
 from traces.ops import Load, Program, Store, Vector, Wait
 from traces.problem import AttentionProblem
 from traces.schedule import Schedule, require, require_multiple, require_one_of
+from traces.softmax import RowMask
 from traces.tensor import Matrix, Tensor, TensorTable, View
+from traces.three_kernels import ThreeKernelSchedule, scores_kernel, softmax_kernel
 from traces.traffic import Traffic, blocks, read_once, sizes, written_once
 
 name = "naive_backward"
@@ -44,7 +46,7 @@ class NaiveBackwardSchedule(Schedule):
         persistent, persistent_ctas: whether CTAs of the GEMMs fetch tiles from a shared counter, and how many.
         gemm_threads, softmax_threads: threads per CTA.
         softmax_rows: rows per CTA of the row work.
-        softmax_instructions: fp32 instructions per element of a row kernel (see `NaiveSchedule`).
+        softmax_instructions: fp32 instructions per element of a row kernel (see `ThreeKernelSchedule`).
         instruction: tensor-core family, wgmma or mma_sync.
     """
 
@@ -121,10 +123,18 @@ def plan(problem: AttentionProblem, schedule: NaiveBackwardSchedule) -> Plan:
         def views(b_: int, h: int, row: int, col: int) -> tuple[View, ...]:
             return tuple(x.view(p, b_, h, (row, tiling.rows), (col, tiling.cols)) for x in (a, b, c))
 
-        tile = (tiling.rows, tiling.cols, tiling.k)
-        over_a, over_b = a.rows == "", b.rows == "n"
         return gemm_launch(
-            key, s, grid, tile, tiling.stages, views, transpose_a=over_a, transpose_b=over_b, scale=scale
+            key,
+            grid,
+            views,
+            tile_k=tiling.k,
+            stages=tiling.stages,
+            threads=s.gemm_threads,
+            instruction=s.instruction,
+            operand_bytes=(a.tensor.dtype.element_bytes, b.tensor.dtype.element_bytes),
+            transpose_a=a.rows == "",
+            transpose_b=b.rows == "n",
+            scale=scale,
         )
 
     row_work = (
@@ -146,36 +156,12 @@ def plan(problem: AttentionProblem, schedule: NaiveBackwardSchedule) -> Plan:
     return Plan(name, p, schedule, table.tensors, launches, inputs, OUTPUTS, "backward")
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A matrix of a product, and which of its sides are cut to the output tile.
-
-    Attributes:
-        tensor: indexed by query head, or (K, V and their gradients) by what serves it.
-        rows, cols: `m` where the side runs with the rows of the output, `n` with its columns, empty where all of it
-            takes part in every tile.
-    """
-
-    tensor: Tensor
-    rows: str
-    cols: str
-
-    def view(self, p: AttentionProblem, b: int, h: int, m: tuple[int, int], n: tuple[int, int]) -> View:
-        """The part of head `h` that the tile at rows `m`, columns `n` (start, length) takes."""
-        kept = {"m": m, "n": n}
-        if self.tensor.name.endswith("_heads"):
-            whole = head_part(p, self.tensor, b, h)
-        else:
-            whole = self.tensor.view(b, h if self.tensor.heads == p.heads else h // p.group)
-        return whole.window(*kept.get(self.rows, (0, whole.rows)), *kept.get(self.cols, (0, whole.cols)))
-
-
 def _recompute(
     p: AttentionProblem, s: NaiveBackwardSchedule, q: Tensor, k: Tensor, scores: Tensor, probs: Tensor
 ) -> tuple[KernelLaunch, KernelLaunch]:
     """S = QK^T and P = softmax(S) as in the forward pass."""
     qk = s.tiling("qk")
-    forward = NaiveSchedule(
+    forward = ThreeKernelSchedule(
         tile_q=qk.rows,
         tile_kv=qk.cols,
         tile_k=qk.k,
@@ -192,7 +178,11 @@ def _recompute(
         softmax_instructions=s.softmax_instructions,
         instruction=s.instruction,
     )
-    return scores_kernel(p, forward, q, k, scores), softmax_kernel(p, forward, scores, probs)
+
+    def softmax(s_rows: Matrix, p_rows: Matrix, mask: RowMask) -> Program:
+        return softmax_rows(s_rows, p_rows, mask, s.softmax_instructions)
+
+    return scores_kernel(p, forward, q, k, scores), softmax_kernel(p, forward, scores, probs, softmax, 0)
 
 
 def _score_gradient(
