@@ -7,7 +7,7 @@ from typing import Any
 
 from traces.execute import BarrierState, run_agents
 from traces.launch import KernelLaunch, WorkItem
-from traces.ops import Load, Op, Store, Vector
+from traces.ops import Load, Op, Reduce, Store, Vector
 
 __all__ = ["PortBytes", "port_bytes"]
 
@@ -58,7 +58,7 @@ class _Counter:
             case Load(tile, multicast, _):
                 self.read += tile.size_bytes
                 self.asked += tile.size_bytes // multicast
-            case Store(tile):
+            case Store(tile) | Reduce(tile):
                 self.write += tile.size_bytes
             case Vector(results=results) if results > 1:
                 return (None,) * results

@@ -55,7 +55,7 @@ class KernelRow:
 
     Attributes:
         call: label of the measured call.
-        algorithm: measured path (`naive`, `cudnn`, `cudnn_causal`).
+        algorithm: measured path (`naive`, `cudnn`, `cudnn_causal`, `naive_bwd`, `flash_bwd`).
         kernel: simulated kernel name.
         measured, simulated: values of `QUANTITIES` by field, in the fields' units.
     """

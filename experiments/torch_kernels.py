@@ -10,19 +10,34 @@ S = QK^T here, with two CTAs on the same 256 keys. The measured bytes say so (do
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.measurements import MeasuredCall, MeasuredKernel
 from traces.algorithms import algorithm
+from traces.algorithms.flash2_backward import Flash2BackwardSchedule
 from traces.algorithms.flash3 import ROWS_PER_WARPGROUP, Flash3Schedule
 from traces.algorithms.naive import NaiveSchedule
+from traces.algorithms.naive_backward import NaiveBackwardSchedule
+from traces.gemm_grid import Tiling
 from traces.launch import Plan
 from traces.schedule import Schedule
 
-__all__ = ["CublasTile", "MappedCall", "cudnn_schedule", "map_call", "naive_schedule"]
+__all__ = [
+    "CublasTile",
+    "MappedCall",
+    "cudnn_schedule",
+    "flash_backward_schedule",
+    "map_call",
+    "naive_backward_schedule",
+    "naive_schedule",
+]
 
 WARPGROUP = 128
 """Threads of a warpgroup."""
+
+NAIVE_BACKWARD_KERNELS = 6
+"""Kernels of a naive backward pass: dV, dP, dP P, dS, dK, dQ. Up to two more follow in the file, elementwise kernels
+over as many elements as the *next* shape's inputs have: they prepare those, and are no part of attention."""
 
 CUBLAS_SWIZZLE = 16
 """Clusters across a strip of cuBLAS' raster, from how often QK^T read its inputs from HBM (docs/validation.md)."""
@@ -64,6 +79,17 @@ class CublasTile:
         raster = "along_m" if match[7] == "h" else "along_n"
         return cls(rows, cols, k, stages, cluster_rows, cluster_cols, raster, match[8] is not None)
 
+    def transposed(self) -> CublasTile:
+        """The same tiling in terms of the transposed output."""
+        raster = "along_n" if self.raster == "along_m" else "along_m"
+        sides = (self.cols, self.rows, self.k, self.stages, self.cluster_cols, self.cluster_rows)
+        return CublasTile(*sides, raster, self.cooperative)
+
+    def tiling(self, swizzle: int = 0) -> Tiling:
+        """As a schedule of several GEMMs says it."""
+        clusters = (self.cluster_rows, self.cluster_cols)
+        return Tiling(self.rows, self.cols, self.k, self.stages, *clusters, self.raster, swizzle)
+
 
 @dataclass(frozen=True, slots=True)
 class MappedCall:
@@ -87,12 +113,19 @@ class MappedCall:
 def map_call(call: MeasuredCall) -> MappedCall | None:
     """What to simulate for `call`; None for a path without a counterpart here.
 
-    `flash` is left out because its kernels spill registers to memory, which no schedule describes.
+    The forward pass of `flash` is left out because its kernels spill registers to memory, which no schedule describes.
+    Its backward pass writes 0.1 to 7 % more than its tiles for the same reason, and is kept: the error of SM write and
+    L2 figures holds that part.
     """
     if call.algorithm == "naive":
         return MappedCall(call, "naive", naive_schedule(call.kernels))
     if call.algorithm in ("cudnn", "cudnn_causal"):
         return MappedCall(call, "flash3", cudnn_schedule(call.kernels[0]))
+    if call.algorithm == "naive_bwd":
+        call = replace(call, kernels=call.kernels[:NAIVE_BACKWARD_KERNELS])
+        return MappedCall(call, "naive_backward", naive_backward_schedule(call.kernels))
+    if call.algorithm == "flash_bwd":
+        return MappedCall(call, "flash2_backward", flash_backward_schedule(call))
     return None
 
 
@@ -133,6 +166,38 @@ def softmax_instructions(kernel: MeasuredKernel) -> int:
     if kernel.block[1] > 1:
         return 40
     return 66 if kernel.dynamic_shared_bytes > 1024 else 110
+
+
+def naive_backward_schedule(kernels: tuple[MeasuredKernel, ...]) -> NaiveBackwardSchedule:
+    """The tiles of the six measured kernels: dV, dP, dP P, dS, dK, dQ.
+
+    PyTorch computes dK as the transpose of Q^T dS, so that product's rows are dK's columns.
+    """
+    dv, dp, _, softmax, dk, dq = kernels
+    return NaiveBackwardSchedule(
+        dv=CublasTile.parse(dv.name).tiling().text(),
+        dp=CublasTile.parse(dp.name).tiling(CUBLAS_SWIZZLE).text(),
+        dk=CublasTile.parse(dk.name).transposed().tiling().text(),
+        dq=CublasTile.parse(dq.name).tiling().text(),
+        fuse=False,
+        multiply_elements=1024,
+        persistent_ctas=max(k.ctas for k in (dv, dp, dk, dq)),
+        gemm_threads=dv.threads,
+        softmax_threads=softmax.threads,
+        softmax_rows=softmax.block[1],
+        softmax_instructions=softmax_instructions(softmax),
+    )
+
+
+def flash_backward_schedule(call: MeasuredCall) -> Flash2BackwardSchedule:
+    """PyTorch's FlashAttention-2 backward: tiles of the CUDA release, which its grids confirm.
+
+    The grid of the row kernels counts query blocks, that of the main kernel key blocks.
+    """
+    before, main, _ = call.kernels
+    tile_q, tile_kv = (-(-call.problem.seq // before.grid[0]), -(-call.problem.seq_kv // main.grid[0]))
+    row_warps = 4 if call.problem.dim <= 64 else 2
+    return Flash2BackwardSchedule(tile_q, tile_kv, main.threads // 32, row_warps, row_tile=tile_q)
 
 
 def cudnn_schedule(kernel: MeasuredKernel) -> Flash3Schedule:

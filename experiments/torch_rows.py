@@ -23,6 +23,9 @@ from traces.launch import Plan
 
 __all__ = ["Job", "main", "run_job", "run_jobs", "select"]
 
+PATHS = ("naive", "cudnn", "naive_bwd", "flash_bwd")
+"""PyTorch's paths that can be simulated, without their causal variants."""
+
 SIMULATED_L2 = {"warm": "warm", "cold": "flush"}
 """Measured state of the L2 → the simulator's."""
 
@@ -65,7 +68,7 @@ def select(
 
     Args:
         l2_states: which files.
-        only: `naive` or `cudnn` (both masks); empty for both.
+        only: one of `PATHS` (`cudnn` is both masks); empty for all.
         match: text that the label must contain.
         max_gb: leave out calls that moved more than this through the SM ports, GB.
     """
@@ -74,7 +77,9 @@ def select(
     return [
         m
         for m in mapped
-        if m.call.algorithm.startswith(only) and match in m.call.label and _port_bytes(m.call) <= max_gb * 1e9
+        if only in ("", m.call.algorithm.removesuffix("_causal"))
+        and match in m.call.label
+        and _port_bytes(m.call) <= max_gb * 1e9
     ]
 
 
@@ -158,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
         which.add_argument(
             f"--{name}", dest="states", action="store_const", const=states, help=f"{name} L2 measurements"
         )
-    parser.add_argument("--only", choices=("naive", "cudnn"), default="", help="one PyTorch path")
+    parser.add_argument("--only", choices=PATHS, default="", help="one PyTorch path")
     parser.add_argument("--match", default="", metavar="TEXT", help="calls whose label contains TEXT, e.g. H32_N4096")
     parser.add_argument("--max-gb", type=float, default=float("inf"), help="skip calls with more GB at the SM ports")
     parser.add_argument("--gpu", default="h200", help="GPU preset or file")

@@ -39,6 +39,10 @@ def check_kernel(kernel: KernelResult, plan: Workload, launch: KernelLaunch, mem
             _equal(kernel.name, tensor.name, "memory-side misses = DRAM reads", n[C.MSC_MISS], n[C.DRAM_READ])
         if n[C.L2_READ] > n[C.SM_READ]:
             raise ConservationError(f"{kernel.name}, {tensor.name}: L2 reads exceed what SMs received")
+        if n[C.L2_REDUCE] > n[C.L2_WRITE]:
+            raise ConservationError(f"{kernel.name}, {tensor.name}: reductions exceed writes into L2, which hold them")
+        if n[C.L2_MISS] > n[C.L2_READ] + n[C.L2_REDUCE]:
+            raise ConservationError(f"{kernel.name}, {tensor.name}: misses exceed reads and reductions")
     held = memory.dirty_sectors()
     booked = int(memory.values["dirty_sectors"].sum())
     _equal(kernel.name, "all", "dirty sectors in the tags = dirty sectors booked", held, booked)

@@ -18,11 +18,13 @@ class C(IntEnum):
     L2_READ = 2
     """Read sectors that reach an L2 slice, after merging (lts__t_sectors_srcunit_tex_op_read)."""
     L2_WRITE = 3
-    """Write sectors that reach an L2 slice (lts__t_sectors_srcunit_tex_op_write)."""
+    """Write sectors that reach an L2 slice (lts__t_sectors_srcunit_tex_op_write), and sectors to be added to what is
+    there, which Nsight Compute counts apart (…_op_red)."""
     L2_HIT = 4
-    """Of both, sectors found in the SM's own partition; writes always count (lts__t_sectors_srcunit_tex_lookup_hit)."""
+    """Of both, sectors found in the SM's own partition; writes always count, reductions where the line's home has what
+    they add to (lts__t_sectors_srcunit_tex_lookup_hit)."""
     L2_MISS = 5
-    """Read sectors not found there (lts__t_sectors_srcunit_tex_lookup_miss)."""
+    """Read sectors not found there, and reductions not at home (lts__t_sectors_srcunit_tex_lookup_miss)."""
     FABRIC_READ = 6
     """Read sectors asked of the other partition (part of lts__t_sectors_srcunit_ltcfabric)."""
     FABRIC_WRITE = 7
@@ -45,6 +47,8 @@ class C(IntEnum):
     """Read sectors missing in the L2 but found in the memory-side cache."""
     MSC_MISS = 16
     """Read sectors found in neither."""
+    L2_REDUCE = 17
+    """Of L2_WRITE, sectors of reductions (lts__t_sectors_srcunit_tex_op_red)."""
 
 
 COUNTERS = tuple(C)

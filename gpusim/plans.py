@@ -11,14 +11,21 @@ from gpusim.spec.units import format_size
 from traces.algorithms import algorithm
 from traces.launch import Plan
 from traces.problem import AttentionProblem
+from traces.train import default_train_schedule, passes_of, train_plan
 
 __all__ = ["check_fits", "make_plan"]
 
 
 def make_plan(
-    name: str, problem: AttentionProblem, gpu: GpuSpec, changes: Mapping[str, str | int | bool] | None = None
+    name: str,
+    problem: AttentionProblem,
+    gpu: GpuSpec,
+    changes: Mapping[str, str | int | bool] | None = None,
+    train: bool = False,
 ) -> Plan:
     """The plan of the algorithm called `name`: its default schedule for this GPU, with `changes` to schedule keys.
+
+    With `train` its backward pass follows (`traces.train`), whose schedule keys begin with `backward.`.
 
     Raises:
         UserError: no such algorithm or schedule key, or a value that is not allowed.
@@ -29,6 +36,9 @@ def make_plan(
     except ValueError as error:
         raise UserError(str(error)) from None
     try:
+        if train:
+            both = default_train_schedule(name, problem, instruction, gpu.sm.count).changed(changes or {})
+            return train_plan(*passes_of(name, problem, both))
         schedule = module.default_schedule(problem, instruction, gpu.sm.count).changed(changes or {})
         return module.plan(problem, schedule)
     except ValueError as error:

@@ -11,9 +11,12 @@ The first and the last are functions of each algorithm's module, next to the pro
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from traces.algorithms import algorithm
 from traces.launch import Plan
 from traces.traffic import Traffic, total
+from traces.train import passes_of
 
 __all__ = ["Traffic", "analytic", "compulsory_bytes", "sm_port_bytes", "textbook", "total"]
 
@@ -27,7 +30,7 @@ def analytic(plan: Plan) -> dict[str, float]:
 
 def textbook(plan: Plan) -> Traffic:
     """The formulas of the literature, whatever mask and cache do; see `textbook` of the algorithm's module."""
-    return algorithm(plan.algorithm).textbook(plan)
+    return _summed(plan, textbook) if plan.work == "train" else algorithm(plan.algorithm).textbook(plan)
 
 
 def compulsory_bytes(plan: Plan) -> Traffic:
@@ -40,4 +43,14 @@ def compulsory_bytes(plan: Plan) -> Traffic:
 
 def sm_port_bytes(plan: Plan) -> Traffic:
     """Bytes that all tiles of the plan move through SM ports. A multicast tile counts whole in each SM it reaches."""
-    return algorithm(plan.algorithm).sm_port(plan)
+    return _summed(plan, sm_port_bytes) if plan.work == "train" else algorithm(plan.algorithm).sm_port(plan)
+
+
+def _summed(plan: Plan, form: Callable[[Plan], Traffic]) -> Traffic:
+    """A closed form of a training step: those of its two passes, added tensor by tensor."""
+    both: Traffic = {}
+    for part in passes_of(plan.algorithm, plan.problem, plan.schedule):
+        for name, (read, written) in form(part).items():
+            before = both.get(name, (0, 0))
+            both[name] = before[0] + read, before[1] + written
+    return both

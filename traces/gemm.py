@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Store, Vector, Wait
 from traces.tensor import Matrix
 
@@ -19,15 +21,16 @@ def gemm_tile(
     *,
     tile: tuple[int, int, int],
     stages: int,
-    transpose_b: bool,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
     scale: float = 1.0,
     share_a: tuple[int, int] = (1, 0),
     share_b: tuple[int, int] = (1, 0),
 ) -> tuple[Program, ...]:
-    """Agents computing C = scale * A @ B (or A @ B.T) for one tile; every matrix is already cut to the tile.
+    """Agents computing C = scale * A @ B for one tile; every matrix is already cut to the tile.
 
     Args:
-        a: [m, K]; b: [K, n], or [n, K] with `transpose_b`; c: [m, n].
+        a: [m, K], or [K, m] with `transpose_a`; b: [K, n], or [n, K] with `transpose_b`; c: [m, n].
         tile: (m, n, k step) that the tensor cores execute.
         share_a, share_b: (CTAs that multicast this operand to each other, which share this CTA loads).
     """
@@ -35,13 +38,13 @@ def gemm_tile(
     full = [Barrier(f"full {s}", count=2) for s in range(stages)]
     empty = [Barrier(f"empty {s}", open_phases=1) for s in range(stages)]
     buffers: dict[int, tuple[Any, Any]] = {}
-    starts = range(0, a.cols, tile_k)
+    starts = range(0, a.rows if transpose_a else a.cols, tile_k)
 
     def producer() -> Program:
         for step, k in enumerate(starts):
             stage = step % stages
             yield Await(empty[stage])
-            a_tile = yield Load(a.tile(0, a.rows, k, tile_k), *share_a)
+            a_tile = yield Load(a.tile(k, tile_k) if transpose_a else a.tile(0, a.rows, k, tile_k), *share_a)
             b_tile = yield Load(b.tile(0, b.rows, k, tile_k) if transpose_b else b.tile(k, tile_k), *share_b)
             buffers[stage] = a_tile, b_tile
             yield Arrive(full[stage], after=a_tile)
@@ -54,6 +57,8 @@ def gemm_tile(
             stage = step % stages
             yield Await(full[stage])
             a_tile, b_tile = buffers[stage]
+            if transpose_a:
+                a_tile = yield Vector(np.transpose, (a_tile,))  # the tensor cores read A either way
             before = accumulator
             accumulator = yield Matmul(
                 a_tile, b_tile, (tile_m, tile_n, tile_k), accumulator, transpose_b, asynchronous=True

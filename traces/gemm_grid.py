@@ -116,10 +116,11 @@ def gemm_launch(
     threads: int,
     instruction: str,
     operand_bytes: tuple[int, int],
-    transpose_b: bool,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
     scale: float = 1.0,
 ) -> KernelLaunch:
-    """C = scale * A @ B (or A @ B.T) over the grid's tiles.
+    """C = scale * A @ B over the grid's tiles, where A, B or both may be stored transposed.
 
     Args:
         views: (batch, head, row, column) of an output tile → A, B and C cut to it.
@@ -139,6 +140,7 @@ def gemm_launch(
             *matrices,
             tile=tile,
             stages=stages,
+            transpose_a=transpose_a,
             transpose_b=transpose_b,
             scale=scale,
             share_a=(partners_a, share_a),
@@ -153,3 +155,55 @@ def gemm_launch(
     else:  # every warp copies and multiplies, and two CTAs share an SM's registers
         resources, warps = CtaResources(threads, min(255, 65536 // (2 * threads)), shared), threads // 32
     return KernelLaunch(name, grid.ctas, resources, work, agents, instruction, warps, grid.cluster, grid.queue)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How one GEMM of several is tiled, as one text.
+
+    Attributes:
+        rows, cols, k, stages: output tile, k step and shared-memory buffers.
+        cluster_rows, cluster_cols: thread-block cluster along rows and columns of the output.
+        raster, swizzle: see `GemmGrid`.
+    """
+
+    rows: int
+    cols: int
+    k: int
+    stages: int
+    cluster_rows: int = 1
+    cluster_cols: int = 1
+    raster: str = "along_m"
+    swizzle: int = 0
+
+    @classmethod
+    def parse(cls, key: str, text: str) -> Tiling:
+        """Read `ROWSxCOLSxKxSTAGES[/CLUSTER_ROWSxCLUSTER_COLS[/RASTER[/SWIZZLE]]]`, as 256x128x64x4/2x1/along_n.
+
+        Raises:
+            ValueError: schedule key `key` is not of that form.
+        """
+        shape, cluster, raster, swizzle = (text.split("/") + ["1x1", "along_m", "0"][text.count("/") :] + [""] * 4)[:4]
+        try:
+            rows, cols, k, stages = (int(part) for part in shape.split("x"))
+            cluster_rows, cluster_cols = (int(part) for part in cluster.split("x"))
+            found = cls(rows, cols, k, stages, cluster_rows, cluster_cols, raster, int(swizzle))
+        except ValueError:
+            raise ValueError(f"schedule key {key} is {text!r}, not like 256x128x64x4/2x1/along_n") from None
+        if text.count("/") > 3 or raster not in RASTERS or found.swizzle < 0:
+            raise ValueError(f"schedule key {key} is {text!r}, not like 256x128x64x4/2x1/along_n/16")
+        if any(size < 8 or size % 8 for size in (rows, cols, k)) or not 1 <= stages <= 32:
+            raise ValueError(f"schedule key {key} {text!r} needs a tile of multiples of 8 and 1 to 32 stages")
+        if not (1 <= cluster_rows <= 16 and 1 <= cluster_cols <= 16):
+            raise ValueError(f"schedule key {key} {text!r} needs clusters of 1 to 16 CTAs each way")
+        return found
+
+    def text(self) -> str:
+        """What `parse` reads."""
+        shape = f"{self.rows}x{self.cols}x{self.k}x{self.stages}"
+        return f"{shape}/{self.cluster_rows}x{self.cluster_cols}/{self.raster}/{self.swizzle}"
+
+    def grid(self, batch: int, heads: int, rows: int, cols: int, workers: int) -> GemmGrid:
+        """The tiles of batch x heads products with outputs of rows x cols; `workers` CTAs if persistent, else 0."""
+        clusters = (self.cluster_rows, self.cluster_cols)
+        return GemmGrid(batch, heads, rows, cols, self.rows, self.cols, *clusters, self.raster, workers, self.swizzle)

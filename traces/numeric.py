@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from traces.execute import BarrierState, run_agents
 from traces.launch import KernelLaunch, Plan, WorkItem
-from traces.ops import Arrive, Await, Barrier, Load, Matmul, Op, Store, Vector, Wait
+from traces.ops import Arrive, Await, Barrier, Load, Matmul, Op, Reduce, Store, Vector, Wait
 from traces.tensor import Tile, View
 
 Array = NDArray[np.float32]
@@ -30,7 +30,7 @@ def run(plan: Plan, inputs: Mapping[str, Array], round_storage: bool = True) -> 
             everywhere, to check the algorithm apart from the format.
 
     Returns:
-        The output tensors by name, float32. Memory never written is NaN.
+        The output tensors by name, float32. Memory never written is NaN, also after additions to it.
 
     Raises:
         ValueError: a missing input or one of the wrong shape.
@@ -83,6 +83,8 @@ class _Numeric:
                 return function(*inputs)
             case Store(tile, value):
                 self._write(tile, value)
+            case Reduce(tile, value):
+                self._write(tile, self._read(tile) + np.reshape(value, (tile.rows, tile.cols)))
             case Arrive(barrier, after):
                 if after is not None:
                     self._landing.setdefault(barrier, []).append(after)

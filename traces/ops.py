@@ -8,6 +8,7 @@ driver, a stand-in in the drivers that only need the order and the addresses.
     s = yield Matmul(q, k, transpose_b=True)    # tensor cores
     p = yield Vector(softmax, (s,), exps=...)   # CUDA cores and the exponential unit
     yield Store(O.tile(i * 128, 128), o)        # posted write
+    yield Reduce(dQ.tile(i * 128, 128), dq)     # posted fp32 addition, carried out in the L2
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any
 from traces.hints import HINTS
 from traces.tensor import Tile
 
-__all__ = ["HINTS", "Arrive", "Await", "Barrier", "Load", "Matmul", "Op", "Program", "Store", "Vector", "Wait"]
+__all__ = ["HINTS", "Arrive", "Await", "Barrier", "Load", "Matmul", "Op", "Program"]
+__all__ += ["Reduce", "Store", "Vector", "Wait"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,26 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Reduce:
+    """Add `value` to `tile` in global memory (red.global.add.f32, cp.reduce.async.bulk; posted like a `Store`).
+
+    The additions happen in the L2, one element at a time and in any order, so CTAs may share a tile. Something must
+    have been stored there by an earlier kernel.
+
+    Raises:
+        ValueError: the tile is not fp32.
+    """
+
+    tile: Tile
+    value: Any
+
+    def __post_init__(self) -> None:
+        matrix = self.tile.matrix
+        if matrix.dtype.name != "fp32":
+            raise ValueError(f"reductions add fp32 numbers, but {matrix.name} is {matrix.dtype.name}")
+
+
+@dataclass(frozen=True, slots=True)
 class Barrier:
     """A named mbarrier of the CTA: a phase completes after `count` arrivals.
 
@@ -135,6 +157,6 @@ class Await:
     barrier: Barrier
 
 
-Op = Load | Wait | Matmul | Vector | Store | Arrive | Await
+Op = Load | Wait | Matmul | Vector | Store | Reduce | Arrive | Await
 Program = Generator[Op, Any, Any]
 """What one agent (a warp, a warpgroup, or a whole CTA) does for one work item."""

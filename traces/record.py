@@ -14,7 +14,7 @@ from typing import Any
 
 from traces.execute import BarrierState, run_agents
 from traces.launch import KernelLaunch, Plan, WorkItem
-from traces.ops import Arrive, Await, Barrier, Load, Matmul, Op, Store, Vector, Wait
+from traces.ops import Arrive, Await, Barrier, Load, Matmul, Op, Reduce, Store, Vector, Wait
 from traces.tensor import Tile
 from traces.tracefile import TraceWriter, writing
 
@@ -59,7 +59,7 @@ def _header(plan: Plan) -> dict[str, Any]:
     return {
         "algorithm": plan.algorithm,
         "problem": plan.problem.to_dict(),
-        "schedule": asdict(plan.schedule),
+        "schedule": plan.schedule.to_dict(),
         "tensors": [asdict(t) | {"dtype": t.dtype.name} for t in plan.tensors],
         "launches": [
             {
@@ -133,7 +133,7 @@ class _Recorder:
             case Load(tile, multicast, share):
                 cached = {"hint": op.hint, "through_l1": int(op.through_l1)}
                 return self._tile(tile) | {"multicast": multicast, "share": share} | cached
-            case Store(tile, value):
+            case Store(tile, value) | Reduce(tile, value):
                 return self._tile(tile) | {"inputs": [_token(value)]}
             case Wait(value):
                 return {"inputs": [_token(value)]}

@@ -15,13 +15,14 @@ import numpy as np
 from traces.algorithms import algorithm
 from traces.dtypes import dtype
 from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
-from traces.ops import HINTS, Arrive, Await, Barrier, Load, Matmul, Op, Program, Store, Vector, Wait
+from traces.ops import HINTS, Arrive, Await, Barrier, Load, Matmul, Op, Program, Reduce, Store, Vector, Wait
 from traces.problem import AttentionProblem
 from traces.record import CONSTANT, NO_VALUE
 from traces.tensor import Matrix, Tensor, Tile, View
 from traces.tracefile import Ints, Table, read
+from traces.train import default_train_schedule
 
-OPERATIONS = {kind.__name__ for kind in (Load, Wait, Matmul, Vector, Store, Arrive, Await)}
+OPERATIONS = {kind.__name__ for kind in (Load, Wait, Matmul, Vector, Store, Reduce, Arrive, Await)}
 
 
 def load_trace(path: str | PathLike[str]) -> Plan:
@@ -50,8 +51,8 @@ def load_trace(path: str | PathLike[str]) -> Plan:
             for kernel, entry in enumerate(header["launches"])
             for replay in [_Replay(kernel, entry["queue"] or entry["ctas"], tensors, tables)]
         )
-        schedule = algorithm(header["algorithm"]).Schedule_().changed(header["schedule"])
         problem = AttentionProblem.from_dict(header["problem"])
+        schedule = _schedule(header, problem)
         inputs, outputs = (tuple(header[key]) for key in ("inputs", "outputs"))
         return Plan(header["algorithm"], problem, schedule, tensors, launches, inputs, outputs, header["work"])
     except (KeyError, TypeError, IndexError, ValueError) as error:
@@ -102,7 +103,7 @@ def _check_operands(programs: Table, ops: Table, tensors: tuple[Tensor, ...]) ->
         bool(np.all((inputs.values >= CONSTANT) & (inputs.values < known))),
         "a row reads a value that no operation yields",
     )
-    moves = np.flatnonzero(np.isin(np.array(ops.texts["op"], np.str_), ("Load", "Store")))
+    moves = np.flatnonzero(np.isin(np.array(ops.texts["op"], np.str_), ("Load", "Store", "Reduce")))
     at = {column: ops.ints[column][moves] for column in ops.ints}
     _require(
         bool(np.all((at["slot"] >= 0) & (at["slot"] < np.diff(slots.starts)[at["program"]]))),
@@ -173,6 +174,14 @@ class _Replay:
         return tuple(_agent([op for op in ops if op["agent"] == a], matrices, values) for a in range(count))
 
 
+def _schedule(header: dict[str, Any], problem: AttentionProblem) -> Any:
+    if header["work"] == "train":
+        default: Any = default_train_schedule(header["algorithm"], problem, "wgmma", 1)
+    else:
+        default = algorithm(header["algorithm"]).Schedule_()
+    return default.changed(header["schedule"])
+
+
 def _view(tensor: Tensor, rows: int, cols: int, pitch_bytes: int, address: int) -> View:
     """The view at `address`; its place in the tensor follows from the layout."""
     element = (address - tensor.base) // tensor.dtype.element_bytes
@@ -206,6 +215,8 @@ def _op(row: dict[str, Any], matrices: tuple[Matrix, ...], inputs: list[Any]) ->
             return Load(_tile(row, matrices), row["multicast"], row["share"], *cached)
         case "Store":
             return Store(_tile(row, matrices), *inputs)
+        case "Reduce":
+            return Reduce(_tile(row, matrices), *inputs)
         case "Wait":
             return Wait(*inputs)
         case "Matmul":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 KV_ORDERS = ("forward", "backward", "sawtooth")
 
@@ -29,6 +29,10 @@ class Schedule:
                 raise ValueError(f"schedule key {key!r} is not one of {', '.join(known)}{hint}")
             converted[key] = _convert(key, value, known[key])
         return replace(self, **converted)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values by key, which `changed` takes back."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def _convert(key: str, value: str | int | bool, current: object) -> object:

@@ -136,14 +136,15 @@ def three_kernels(
     probs = table.add("P", (p.batch, p.heads, p.seq, p.seq_kv), p.storage)
     o = table.add("O", (p.batch, p.heads, p.seq, p.dim_v), p.storage, p.layout)
     launches = (
-        _scores(p, schedule, q, k, s),
-        _softmax(p, schedule, s, probs, softmax, softmax_shared_bytes),
+        scores_kernel(p, schedule, q, k, s),
+        softmax_kernel(p, schedule, s, probs, softmax, softmax_shared_bytes),
         _output(p, schedule, probs, v, o),
     )
     return Plan(name, p, schedule, table.tensors, launches, ("Q", "K", "V"), ("O",))
 
 
-def _scores(p: AttentionProblem, schedule: ThreeKernelSchedule, q: Tensor, k: Tensor, s: Tensor) -> KernelLaunch:
+def scores_kernel(p: AttentionProblem, schedule: ThreeKernelSchedule, q: Tensor, k: Tensor, s: Tensor) -> KernelLaunch:
+    """S = scale QK^T, a tile per work index."""
     tile_m, tile_n = schedule.tile_q, schedule.tile_kv
     cluster = schedule.cluster_m, schedule.cluster_n
 
@@ -189,11 +190,10 @@ def _output(p: AttentionProblem, schedule: ThreeKernelSchedule, probs: Tensor, v
         threads=schedule.gemm_threads,
         instruction=schedule.instruction,
         operand_bytes=(probs.dtype.element_bytes, v.dtype.element_bytes),
-        transpose_b=False,
     )
 
 
-def _softmax(
+def softmax_kernel(
     p: AttentionProblem,
     schedule: ThreeKernelSchedule,
     s: Tensor,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gpusim.cli.outputs import emit_json
@@ -43,7 +42,7 @@ def _entry(plan: Plan, gpu: GpuSpec, sizes: bool) -> dict[str, Any]:
         "gpu": gpu.name,
         "algorithm": plan.algorithm,
         "problem": plan.problem.to_dict(),
-        "schedule": asdict(plan.schedule),
+        "schedule": plan.schedule.to_dict(),
         **({"footprint": footprint(plan)} if sizes else {"analytic": closed_form(plan, gpu)}),
     }
 

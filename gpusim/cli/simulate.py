@@ -17,12 +17,14 @@ from gpusim.cli.options import (
     gpu_from,
     plan_from,
     problem_from,
+    schedule_settings,
 )
 from gpusim.errors import UserError
 
 if TYPE_CHECKING:
     from gpusim.spec import GpuSpec
     from traces.launch import Plan
+    from traces.problem import AttentionProblem
 
 __all__ = ["add_arguments", "run"]
 
@@ -41,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     only = group.add_mutually_exclusive_group()
     only.add_argument("--footprint", action="store_true", help="only show the memory that the tensors take")
     only.add_argument("--analytic", action="store_true", help="only show the closed forms: HBM bytes, FLOPs, intensity")
+    group.add_argument(
+        "--train", action="store_true", help="follow each ALGO by its backward pass, on the same tensors"
+    )
     group.add_argument("--check", action="store_true", help="verify conservation of bytes at every level")
     group.add_argument("--quiet", action="store_true", help="no progress and no remarks on standard error")
 
@@ -84,13 +89,26 @@ def _plans(args: argparse.Namespace, gpu: GpuSpec) -> list[Plan]:
     if twice:
         raise UserError(f"algorithm {twice[0]} is given twice")
     problem = problem_from(args)
+    if args.train:
+        return [_train_plan(args, name, problem, gpu) for name in args.algorithms]
     return [plan_from(args, name, problem, gpu) for name in args.algorithms]
+
+
+def _train_plan(args: argparse.Namespace, name: str, problem: AttentionProblem, gpu: GpuSpec) -> Plan:
+    """Forward and backward pass of the algorithm `name`."""
+    from gpusim.plans import make_plan
+
+    if args.schedule == "best":
+        raise UserError("--schedule best looks for a forward pass's tiles; leave it out with --train")
+    return make_plan(name, problem, gpu, schedule_settings(args), train=True)
 
 
 def _replayed(args: argparse.Namespace) -> Plan:
     given = given_problem_or_schedule(args)
     if args.algorithms:
         raise UserError(f"--trace replays the algorithm in its file; leave out {' '.join(args.algorithms)}")
+    if args.train:
+        raise UserError("--trace replays what is in its file; leave out --train")
     if given:
         raise UserError(f"--trace has its problem and schedule in the file; leave out {', '.join(given)}")
     from traces.replay import load_trace

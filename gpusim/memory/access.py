@@ -12,6 +12,7 @@ from gpusim.counters import C
 from gpusim.jit import njit
 from gpusim.memory.l1 import l1_misses
 from gpusim.memory.l2.read import read_line
+from gpusim.memory.l2.reduce import reduce_line
 from gpusim.memory.l2.slice_hash import place
 from gpusim.memory.l2.write import write_line
 from gpusim.memory.sizes import CHUNK_BYTES, LINE_BYTES, THROUGH_L1
@@ -22,7 +23,8 @@ CHUNK_LINES = CHUNK_BYTES // LINE_BYTES
 SM_READ, SM_WRITE, L2_READ, L2_WRITE = int(C.SM_READ), int(C.SM_WRITE), int(C.L2_READ), int(C.L2_WRITE)
 L2_HIT, L2_MISS, FABRIC_READ, FABRIC_WRITE = int(C.L2_HIT), int(C.L2_MISS), int(C.FABRIC_READ), int(C.FABRIC_WRITE)
 DRAM_READ, DRAM_WRITE, SHARED_WRITE, FAR_HIT = int(C.DRAM_READ), int(C.DRAM_WRITE), int(C.SHARED_WRITE), int(C.FAR_HIT)
-L1_MISS, MSC_MISS = int(C.L1_MISS), int(C.MSC_MISS)
+L1_MISS, L2_REDUCE = int(C.L1_MISS), int(C.L2_REDUCE)
+READ, WRITE, REDUCE = range(3)
 LEVEL_DRAM_READ, LEVEL_DRAM_WRITE, LEVEL_FABRIC, LEVEL_L2_READ, LEVEL_L2_WRITE = range(5)
 
 
@@ -46,7 +48,7 @@ def _walk(
     pitch: int,
     now: float,
     tally: Any,
-    writing: bool,
+    what: int,
     merging: bool,
     flags: int | None,
 ) -> tuple[float, float]:
@@ -85,8 +87,10 @@ def _walk(
                 mask = (mask << ((start >> 5) & 3)) & 15
             if line == last_line:
                 mask &= 15 >> (3 - ((last_byte >> 5) & 3))
-            if writing:
+            if what == WRITE:
                 ready = max(issue, now + write_line(m, partition, line, tag, set_index, mask, now, tally))
+            elif what == REDUCE:
+                ready = max(issue, now + reduce_line(m, partition, line, tag, set_index, mask, now, tally))
             elif flags is None:
                 ready = read_line(m, sm, line, tag, set_index, mask, None, now, issue, merging, tally)
             else:
@@ -150,9 +154,9 @@ def read_tile(
     if length <= 0:
         pass
     elif m.plain_lru and flags == 0:
-        worst = _walk(m, sm, address + start, count, length, pitch, now, tally, False, merging, None)[0]
+        worst = _walk(m, sm, address + start, count, length, pitch, now, tally, READ, merging, None)[0]
     else:
-        worst = _walk(m, sm, address + start, count, length, pitch, now, tally, False, merging, flags)[0]
+        worst = _walk(m, sm, address + start, count, length, pitch, now, tally, READ, merging, flags)[0]
     delivered = sectors_of(address, runs, run_bytes, pitch)
     crossing = tally[L1_MISS] if flags >= THROUGH_L1 else delivered
     end = worst
@@ -167,11 +171,22 @@ def read_tile(
 
 
 @njit
-def write_tile(m: Any, sm: int, tensor: int, address: int, runs: int, run_bytes: int, pitch: int, now: float) -> float:
-    """Write a tile from SM `sm`; returns the cycle at which the SM has sent all of it."""
+def write_tile(
+    m: Any,
+    sm: int,
+    tensor: int,
+    address: int,
+    runs: int,
+    run_bytes: int,
+    pitch: int,
+    now: float,
+    adding: bool = False,
+) -> float:
+    """Write a tile from SM `sm`, or add it to what is there; returns the cycle at which the SM has sent all of it."""
     tally = m.tally
     tally[:] = 0
-    sent = _walk(m, sm, address, runs, run_bytes, pitch, now, tally, True, False, None)[1]
+    what = REDUCE if adding else WRITE
+    sent = _walk(m, sm, address, runs, run_bytes, pitch, now, tally, what, False, None)[1]
     count = tally[L2_WRITE]
     port = max(m.write_port_free[sm], now) + count * m.write_port_cycles
     m.write_port_free[sm] = port
@@ -187,7 +202,7 @@ def _count(m: Any, tensor: int, now: float, end: float, tally: Any) -> None:
     tally[L2_HIT] = tally[L2_READ] - tally[L2_MISS] + tally[L2_WRITE]
     for c in range(L2_READ, DRAM_WRITE + 1):
         m.counters[tensor, c] += tally[c]
-    for c in range(FAR_HIT, MSC_MISS + 1):
+    for c in range(FAR_HIT, L2_REDUCE + 1):
         m.counters[tensor, c] += tally[c]
     record_bytes(m, LEVEL_DRAM_READ, tensor, now, end, tally[DRAM_READ] * 32)
     record_bytes(m, LEVEL_DRAM_WRITE, tensor, now, end, tally[DRAM_WRITE] * 32)

@@ -34,6 +34,7 @@ FIELDS: list[tuple[str, Any]] = [
     ("port_cycles", _FLOAT),
     ("write_port_cycles", _FLOAT),
     ("slice_cycles", _FLOAT),
+    ("reduce_cycles", _FLOAT),  # of a slice, for fp32 additions
     ("fabric_cycles", _FLOAT),
     ("port_free", _F64),
     ("write_port_free", _F64),
@@ -176,6 +177,7 @@ def _servers(gpu: GpuSpec) -> dict[str, Any]:
         "port_cycles": SECTOR_BYTES / sm.read_port_bytes_per_clk,
         "write_port_cycles": SECTOR_BYTES / sm.write_port_bytes_per_clk,
         "slice_cycles": SECTOR_BYTES / l2.slice_bytes_per_clk * sm.clock_hz / l2.clock_hz,
+        "reduce_cycles": SECTOR_BYTES / l2.reduce_bytes_per_clk * sm.clock_hz / l2.clock_hz,
         "fabric_cycles": SECTOR_BYTES * l2.partitions / gpu.fabric_bytes_per_clk,
         "port_free": np.zeros(sm.count),
         "write_port_free": np.zeros(sm.count),

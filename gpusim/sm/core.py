@@ -32,6 +32,7 @@ from gpusim.sm.opcodes import (
     OFFSET,
     PHASES,
     PITCH,
+    REDUCE,
     RUN_BYTES,
     RUNS,
     SHARE,
@@ -189,7 +190,7 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     op = s.ops[pc]
     code = op[CODE]
     s.row[row] = pc + 1
-    if code in (LOAD, STORE):
+    if code in (LOAD, STORE, REDUCE):
         view = op[SLOT]
         address = s.items[slot, item, 1 + view] + op[OFFSET]
         tensor = s.tensors[program, view]
@@ -200,7 +201,8 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
             s.shared_free[sm] = max(t, s.shared_free[sm]) + s.costs[pc, SHARED_CYCLES]  # the tile's landing
             s.time[row] = t + ISSUE_CYCLES
         else:
-            s.time[row] = write_tile(m, sm, tensor, address, op[RUNS], op[RUN_BYTES], op[PITCH], t)
+            adding = code == REDUCE
+            s.time[row] = write_tile(m, sm, tensor, address, op[RUNS], op[RUN_BYTES], op[PITCH], t, adding)
     elif code == WAIT:
         done = s.tokens[row, op[TOKEN]]
         if done > t:

@@ -17,7 +17,7 @@ from gpusim.sm import opcodes as oc
 from gpusim.spec import GpuSpec
 from traces.execute import BarrierState, run_agents
 from traces.launch import KernelLaunch, WorkItem
-from traces.ops import HINTS, Arrive, Await, Barrier, Load, Matmul, Op, Store, Vector, Wait
+from traces.ops import HINTS, Arrive, Await, Barrier, Load, Matmul, Op, Reduce, Store, Vector, Wait
 
 SYNC_CYCLES = 150.0
 """Latency of dependent row work: shuffles of the row maximum and sum, conversions; fitted with the next two."""
@@ -125,10 +125,11 @@ class _Compiler:
                 return self._matmul(agent, op)
             case Vector():
                 return self._vector(agent, op)
-            case Store(tile, _):
+            case Store(tile, _) | Reduce(tile, _):
                 offset, runs, run_bytes = tile.span(self._item.views[tile.matrix.slot])
                 if tile.size_bytes:
-                    self._emit(agent, self._access(oc.STORE, tile.matrix.slot, offset, runs, run_bytes))
+                    code = oc.STORE if isinstance(op, Store) else oc.REDUCE
+                    self._emit(agent, self._access(code, tile.matrix.slot, offset, runs, run_bytes))
             case Arrive(barrier, after):
                 token = self._own(agent, after) if isinstance(after, _Token) else -1
                 copied = isinstance(after, _Token) and after.slot >= 0

@@ -56,6 +56,7 @@ class L2Spec:
         line_bytes, sector_bytes: unit of tags and unit of transfer.
         clock_hz: the L2's own clock.
         slice_bytes_per_clk: bandwidth of one slice, bytes per *L2* cycle.
+        reduce_bytes_per_clk: fp32 numbers that one slice adds to what it holds, bytes per L2 cycle.
         latency_cycles: load-to-use of a hit in the near partition, SM cycles.
         replacement: replacement policy, of `gpusim.memory.l2.policies.REPLACEMENTS`.
         home_allocation: what a far read leaves in the line's home partition: nothing (`none`), or the line as the most
@@ -78,6 +79,7 @@ class L2Spec:
     sector_bytes: int = field(metadata=key("sector", parse_size))
     clock_hz: float = field(metadata=key("clock", parse_frequency))
     slice_bytes_per_clk: float = field(metadata=key("slice_bandwidth", parse_bytes_per_clock))
+    reduce_bytes_per_clk: float = field(metadata=key("reduce_bandwidth", parse_bytes_per_clock))
     latency_cycles: float = field(metadata=key("latency", parse_cycles))
     replacement: str = field(metadata=key("replacement", choice(*REPLACEMENTS)))
     home_allocation: str = field(metadata=key("home_allocation", choice(*HOME_ALLOCATIONS)))
@@ -90,6 +92,7 @@ class L2Spec:
     def __post_init__(self) -> None:
         at_least(1, "l2", {"partitions": self.partitions, "slices": self.slices, "ways": self.ways})
         positive("l2", {"clock": self.clock_hz, "slice_bandwidth": self.slice_bytes_per_clk})
+        positive("l2", {"reduce_bandwidth": self.reduce_bytes_per_clk})
         positive("l2", {"line": self.line_bytes, "sector": self.sector_bytes})
         if self.line_bytes % self.sector_bytes:
             raise ValueError(f"l2.line {self.line_bytes} is not a multiple of l2.sector {self.sector_bytes}")

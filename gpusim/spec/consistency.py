@@ -39,6 +39,7 @@ _CONTROLLER: Mapping[str, tuple[Any, str]] = {
 CACHE_DEFAULTS: Mapping[str, tuple[Any, str]] = {
     "l1.ways": (16, "estimate: nobody publishes it"),
     "l2.home_bits": ((12, 13, 15, 17, 19), "estimate: as measured on the H200"),
+    "l2.reduce_bandwidth": ("23.7B/clk", "estimate: as measured on the H200"),
     "l2.persisting": (0, "default: no set-aside, as on a device after a reset"),
     "memory_side_cache.size": (0, "default: none"),
     "memory_side_cache.ways": (16, "estimate"),

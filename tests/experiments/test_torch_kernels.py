@@ -1,11 +1,14 @@
 """Do the mapped schedules move the measured bytes?"""
 
+from itertools import pairwise
+
 import pytest
 
 from experiments.measurements import MeasuredCall, attention_calls
 from experiments.port_bytes import PortBytes, port_bytes
 from experiments.torch_kernels import CublasTile, map_call, naive_schedule
 from traces.algorithms.flash3 import Flash3Schedule
+from traces.gemm_grid import Tiling
 
 MAPPED = [m for c in attention_calls("h200", "warm") if (m := map_call(c)) is not None]
 LARGE_SOFTMAX_CTAS = 100_000
@@ -35,9 +38,9 @@ def test_a_foreign_kernel_name_is_refused() -> None:
         CublasTile.parse("ampere_h16816gemm_128x128_ldg8_stages_32x5_tn")
 
 
-def test_all_naive_and_cudnn_calls_are_mapped_and_nothing_else() -> None:
-    assert {m.call.algorithm for m in MAPPED} == {"naive", "cudnn", "cudnn_causal"}
-    assert len(MAPPED) == 21
+def test_all_calls_are_mapped_but_those_that_spill_or_decode() -> None:
+    assert {m.call.algorithm for m in MAPPED} == {"naive", "cudnn", "cudnn_causal", "naive_bwd", "flash_bwd"}
+    assert len(MAPPED) == 27
 
 
 @pytest.mark.parametrize("mapped", MAPPED, ids=lambda m: m.call.label)
@@ -49,11 +52,35 @@ def test_grids_are_the_measured_ones(mapped) -> None:  # type: ignore[no-untyped
 
 @pytest.mark.parametrize("mapped", MAPPED, ids=lambda m: m.call.label)
 def test_sm_port_bytes_are_the_measured_ones(mapped) -> None:  # type: ignore[no-untyped-def]
-    """Reads within 0.1 %: what is left is the tile counter that each persistent CTA reads, 32 bytes a tile."""
+    """Reads within 0.1 %: what is left is the tile counter that each persistent CTA reads, 32 bytes a tile.
+
+    PyTorch's FlashAttention spills a few registers in its backward pass: up to 0.3 % of what it reads and 7 % of what
+    it writes, always more than its tiles.
+    """
+    spills = mapped.call.algorithm == "flash_bwd"
     measured = dict(zip((k.name for k in mapped.plan().launches), mapped.call.kernels, strict=True))
     for name, count in counted(mapped.call):
-        assert measured[name].sm_read_bytes == pytest.approx(count.sm_read, rel=0.001), name
-        assert measured[name].sm_write_bytes == pytest.approx(count.sm_write, rel=0.03), name
+        assert measured[name].sm_read_bytes == pytest.approx(count.sm_read, rel=0.0031 if spills else 0.001), name
+        assert measured[name].sm_write_bytes == pytest.approx(count.sm_write, rel=0.067 if spills else 0.03), name
+        assert not spills or measured[name].sm_write_bytes >= count.sm_write
+
+
+def test_a_transposed_tile_has_rows_and_columns_exchanged() -> None:
+    tile = CublasTile(128, 256, 64, 4, 2, 1, "along_m", True)
+    assert tile.transposed() == CublasTile(256, 128, 64, 4, 1, 2, "along_n", True)
+    assert tile.transposed().transposed() == tile
+    assert Tiling.parse("dv", tile.tiling(16).text()) == Tiling(128, 256, 64, 4, 2, 1, "along_m", 16)
+
+
+def test_kernels_that_prepare_the_next_shape_are_no_part_of_a_backward_pass() -> None:
+    calls = [m.call for m in MAPPED if m.call.algorithm == "naive_bwd"]
+    assert [len(c.kernels) for c in calls] == [6, 6, 6]
+    whole = {c.config: c for c in attention_calls("h200", "warm") if c.algorithm == "naive_bwd"}
+    following = dict(pairwise(whole))
+    for config, call in whole.items():
+        for extra in call.kernels[6:]:  # as many fp16 elements as one input of the next shape, read and written
+            p = whole[following[config]].problem
+            assert extra.sm_read_bytes == extra.sm_write_bytes == 2 * p.batch * p.heads * p.seq * p.dim
 
 
 @pytest.mark.parametrize("mapped", [m for m in MAPPED if m.algorithm == "naive"], ids=lambda m: m.call.label)
@@ -74,4 +101,5 @@ def test_cudnn_tiles_are_128_by_128(mapped) -> None:  # type: ignore[no-untyped-
 
 
 def test_paths_without_a_counterpart_are_left_out() -> None:
-    assert all(map_call(c) is None for c in attention_calls("h200", "warm") if c.algorithm.startswith("flash"))
+    forward = [c for c in attention_calls("h200", "warm") if c.algorithm in ("flash", "flash_causal")]
+    assert forward and all(map_call(c) is None for c in forward)

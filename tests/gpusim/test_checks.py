@@ -51,7 +51,8 @@ def test_do_the_books_balance_for_any_problem_on_any_machine(plan: Plan, keys: d
             if l2 != "warm" or keys["memory_side_cache.size"] == "0":  # which may hold more of the round before
                 assert written[t.name] <= counts(result, C.SM_WRITE)[t.name] + before
         assert dirty[t.name] <= size
-        assert read[t.name] <= counts(result, C.L2_MISS)[t.name] <= counts(result, C.SM_READ)[t.name]
+        asked = counts(result, C.SM_READ)[t.name] + counts(result, C.L2_REDUCE)[t.name]
+        assert read[t.name] <= counts(result, C.L2_MISS)[t.name] <= asked
     total = result.total()
     assert total.fabric_bytes <= total.l2_read_bytes + total.l2_write_bytes
     assert 0 <= total.l2_hit_rate <= 1 and 0 <= total.dram_utilisation <= 1 and 0 <= total.tensor_utilisation <= 1
@@ -115,3 +116,20 @@ def test_does_a_broken_counter_stop_a_checked_simulation_only(monkeypatch: pytes
     simulate(plan, machine())
     with pytest.raises(ConservationError):
         simulate(plan, machine(), check=True)
+
+
+@pytest.mark.parametrize("counter", (C.L2_REDUCE, C.L2_MISS))
+def test_are_reductions_that_are_no_writes_and_misses_that_nobody_asked_for_caught(counter: C) -> None:
+    plan = plan_of("flash2_backward", heads=1, seq=300, dim=64)
+    result = run(plan, "l2.size=1MiB")
+    kernel, number = result.kernels[1], plan.tensor("dQ_sum").index
+    assert 0 < kernel.counts[number, C.L2_REDUCE] == kernel.counts[number, C.L2_WRITE]
+    wrong = kernel.counts.copy()
+    if counter == C.L2_REDUCE:
+        wrong[number, counter] += 1
+    else:  # books that balance, but with more misses than there were requests that can miss
+        more = int(wrong[number, C.L2_REDUCE]) + 1
+        wrong[number, [C.L2_WRITE, C.SM_WRITE, C.L2_MISS, C.FAR_HIT]] += more
+    memory = MemorySystem(machine(), plan.tensors)
+    with pytest.raises(ConservationError, match=r"flash2_backward, dQ_sum: (reductions|misses) exceed"):
+        check_kernel(replace(kernel, counts=wrong), plan, plan.launches[1], memory)

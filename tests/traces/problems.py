@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from traces.algorithms import ALGORITHMS
 from traces.execute import BarrierState, run_agents
 from traces.launch import KernelLaunch, Plan, WorkItem
-from traces.ops import Load, Matmul, Op, Store, Vector
+from traces.ops import Load, Matmul, Op, Reduce, Store, Vector
 from traces.problem import AttentionProblem
 from traces.tensor import Tile, View
 
@@ -241,13 +241,13 @@ def work_items(plan: Plan) -> Iterator[tuple[KernelLaunch, int, WorkItem]]:
                 yield launch, cta, item
 
 
-def accesses(plan: Plan) -> Iterator[tuple[Load | Store, View]]:
-    """Every load and store of a plan and the view it falls in; programs of equal shape are run once."""
-    known: dict[tuple[Any, ...], list[Load | Store]] = {}
+def accesses(plan: Plan) -> Iterator[tuple[Load | Store | Reduce, View]]:
+    """Every load, store and reduction of a plan and the view it falls in; programs of equal shape are run once."""
+    known: dict[tuple[Any, ...], list[Load | Store | Reduce]] = {}
     for launch, _, item in work_items(plan):
         key = launch.name, item.shape_key()
         if key not in known:
-            known[key] = [op for _, op in stream(launch, item).ops if isinstance(op, Load | Store)]
+            known[key] = [op for _, op in stream(launch, item).ops if isinstance(op, Load | Store | Reduce)]
         for op in known[key]:
             yield op, item.views[op.tile.matrix.slot]
 

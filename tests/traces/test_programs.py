@@ -14,7 +14,7 @@ from tests.traces.problems import accesses, byte_addresses, default_plan, hook, 
 from traces.algorithms import ALGORITHMS
 from traces.analytic import sm_port_bytes
 from traces.launch import Plan
-from traces.ops import Load, Store
+from traces.ops import Load, Reduce, Store
 
 SMALL_DIMS = (32, 40, 64)
 
@@ -42,7 +42,7 @@ def test_do_closed_forms_equal_the_tiles_that_programs_move(algorithm: str, data
     plan: Plan = data.draw(plans(algorithm))
     moved = {t.name: [0, 0] for t in plan.tensors}
     for op, view in accesses(plan):
-        moved[view.tensor.name][isinstance(op, Store)] += op.tile.size_bytes
+        moved[view.tensor.name][isinstance(op, Store | Reduce)] += op.tile.size_bytes
     assert sm_port_bytes(plan) == {name: tuple(counts) for name, counts in moved.items()}
 
 
@@ -54,7 +54,7 @@ def test_do_items_of_equal_shape_run_equal_operations_at_other_addresses(algorit
     first: dict[tuple[str, Any], Any] = {}
     for launch, _, item in work_items(plan):
         operations = stream(launch, item)
-        tiles = [op.tile for _, op in operations.ops if isinstance(op, Load | Store)]
+        tiles = [op.tile for _, op in operations.ops if isinstance(op, Load | Store | Reduce)]
         seen = operations.lines, [tile.span(item.views[tile.matrix.slot]) for tile in tiles]
         assert first.setdefault((launch.name, item.shape_key()), seen) == seen
 

@@ -48,22 +48,23 @@ def evict(m: Any, partition: int, set_index: int, victim: int, t: float) -> floa
 
 
 @njit
-def _take(m: Any, partition: int, tag: int, set_index: int, mask: int, now: float) -> float:
-    """Have a partition hold written sectors; returns the wait that a victim imposes."""
+def take(m: Any, partition: int, tag: int, set_index: int, mask: int, now: float) -> tuple[int, float]:
+    """Have a partition hold written sectors; returns (those that it held before, the wait that a victim imposes)."""
     row = partition * m.sets + set_index
     if m.write_policy == WRITE_AROUND:
         place = find(m.tags, row * m.ways, m.ways, tag)
-        if place >= 0:
-            m.tags[row * m.ways + place] |= np.uint32(mask)
-        return 0.0
+        if place < 0:
+            return 0, 0.0
+        word = m.tags[row * m.ways + place]
+        m.tags[row * m.ways + place] = word | np.uint32(mask)
+        return as_int(word) & mask, 0.0
     base = row * m.ways
-    found = touch(m.tags, base, m.ways, tag, mask) if m.plain_lru else look_up(m, row, tag, mask, NORMAL)
-    victim = found[1]
-    return evict(m, partition, set_index, victim, now)
+    held, victim = touch(m.tags, base, m.ways, tag, mask) if m.plain_lru else look_up(m, row, tag, mask, NORMAL)
+    return held, evict(m, partition, set_index, victim, now)
 
 
 @njit
-def _make_dirty(m: Any, home: int, tag: int, set_index: int, mask: int, now: float) -> float:
+def make_dirty(m: Any, home: int, tag: int, set_index: int, mask: int, now: float) -> float:
     """Mark sectors dirty at home, and keep to the cap; returns the wait that a write-back imposes."""
     base = (home * m.sets + set_index) * m.ways
     at = base if m.plain_lru else base + find(m.tags, base, m.ways, tag)
@@ -91,7 +92,7 @@ def write_line(m: Any, partition: int, line: int, tag: int, set_index: int, mask
         tally[FABRIC_WRITE] += sectors
         wait = max(wait, queue(m.fabric_free, home, now, sectors * m.fabric_cycles))
         if m.cached:
-            wait = max(wait, _take(m, partition, tag, set_index, mask, now))
+            wait = max(wait, take(m, partition, tag, set_index, mask, now)[1])
     if m.cached:
         for other in range(m.partitions):
             if other != home and other != partition:
@@ -101,7 +102,7 @@ def write_line(m: Any, partition: int, line: int, tag: int, set_index: int, mask
         tally[DRAM_WRITE] += written
         wait = max(wait, longer)
     if m.cached:
-        wait = max(wait, _take(m, home, tag, set_index, mask, now))
+        wait = max(wait, take(m, home, tag, set_index, mask, now)[1])
         if m.write_policy == WRITE_BACK:
-            wait = max(wait, _make_dirty(m, home, tag, set_index, mask, now))
+            wait = max(wait, make_dirty(m, home, tag, set_index, mask, now))
     return wait

@@ -2,7 +2,8 @@
 
 Two (or more) partitions, each a sectored LRU cache. A reader asks its own partition; what is missing there comes from
 the line's home partition, and what is missing there too from DRAM. Writes never miss: they land in the writer's
-partition and at home, where they stay dirty, and copies elsewhere are dropped. Nothing here shares code with the
+partition and at home, where they stay dirty, and copies elsewhere are dropped. Reductions happen at home, on data that
+must be there, and drop all copies elsewhere. Nothing here shares code with the
 compiled kernels but the two arbitrary hashes (`place`, `home_partition`), which have tests of their own.
 """
 
@@ -106,6 +107,10 @@ class Cache:
     def write(self, sm: int, start: int, end: int) -> None:
         for line, sectors in lines_of(start, end):
             self._write_line(self.partition_of_sm[sm], line, sectors)
+
+    def reduce(self, sm: int, start: int, end: int) -> None:
+        for line, sectors in lines_of(start, end):
+            self._reduce_line(self.partition_of_sm[sm], line, sectors)
 
     def dirty_bytes(self) -> dict[str, int]:
         totals = {t.name: 0 for t in self.tensors}
@@ -223,6 +228,39 @@ class Cache:
         self._dispose(at_home.touch(line, sectors)[1])
         if self.through:
             return
+        self._make_dirty(home, line, sectors)
+
+    def _reduce_line(self, near: int, line: int, sectors: Sectors) -> None:
+        home = self.home(line)
+        self._count("L2_WRITE", line, sectors)
+        self._count("L2_REDUCE", line, sectors)
+        if home != near:
+            self._count("FABRIC_WRITE", line, sectors)
+        held: Sectors = set()
+        if self.cached:
+            for partition in set(range(self.partitions)) - {home}:
+                copy = self.set_of(partition, line).lines.get(line)
+                if copy:
+                    copy.valid -= sectors
+            at_home = self.set_of(home, line)
+            if self.around:
+                there = at_home.lines.get(line)
+                if there:
+                    held = there.valid & sectors
+                    there.valid |= sectors
+            else:
+                held, victim = at_home.touch(line, sectors)
+                self._dispose(victim)
+        self._count("L2_HIT", line, held)
+        self._count("L2_MISS", line, sectors - held)
+        self._memory_read(line, sectors - held)
+        if not self.cached or self.through:
+            self._memory_write(line, sectors)
+        else:
+            self._make_dirty(home, line, sectors)
+
+    def _make_dirty(self, home: int, line: int, sectors: Sectors) -> None:
+        at_home = self.set_of(home, line)
         self.dirty_sectors[home] += len(sectors - at_home.lines[line].dirty)
         at_home.lines[line].dirty |= sectors
         if self.dirty_sectors[home] > self.cap_sectors:

@@ -32,6 +32,7 @@ CHECKED = (
     C.L1_MISS,
     C.MSC_HIT,
     C.MSC_MISS,
+    C.L2_REDUCE,
 )
 SMALL = ("l2.size=64KiB", "l2.ways=4")
 
@@ -49,6 +50,7 @@ class Access:
     pitch: int
     hint: str = "normal"
     through_l1: bool = False
+    adding: bool = False
 
     def pieces(self) -> list[tuple[int, int]]:
         starts = [self.address + r * self.pitch for r in range(self.runs)]
@@ -56,7 +58,7 @@ class Access:
 
     def perform(self, memory: MemorySystem, now: float) -> float:
         if self.writing:
-            rest = (self.address, self.runs, self.run_bytes, self.pitch, now)
+            rest = (self.address, self.runs, self.run_bytes, self.pitch, now, self.adding)
             return float(write_tile(memory.state, self.sm, self.tensor, *rest))
         rest_read = (self.address, self.runs, self.run_bytes, self.pitch, 0, 1, now)
         flags = HINTS.index(self.hint) + (THROUGH_L1 if self.through_l1 else 0)
@@ -102,7 +104,9 @@ def replay(memory: MemorySystem, cache: Cache, accesses: list[Access], every: in
     for number, access in enumerate(accesses):
         access.perform(memory, 10.0 * number)
         for piece in access.pieces():
-            if access.writing:
+            if access.adding:
+                cache.reduce(access.sm, *piece)
+            elif access.writing:
                 cache.write(access.sm, *piece)
             else:
                 cache.read(access.sm, *piece, access.hint, access.through_l1)

@@ -1,0 +1,190 @@
+"""What the backward passes share: the tensors around them, and small kernels that work on rows.
+
+With grouped queries a KV head's gradients are sums over its query heads. Where heads work apart, each writes its own
+dK and dV into expanded tensors [batch, kv_heads, group x seq_kv, d], and a kernel sums the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.dtypes import DTYPES
+from traces.launch import CtaResources, KernelLaunch, WorkItem
+from traces.ops import Load, Program, Store, Vector, Wait
+from traces.problem import AttentionProblem
+from traces.softmax import mask_scores
+from traces.tensor import Matrix, Tensor, TensorTable, View
+
+Array = NDArray[np.float32]
+
+INPUTS = ("Q", "K", "V", "O", "LSE", "dO")
+OUTPUTS = ("dQ", "dK", "dV")
+
+P_INSTRUCTIONS = 3
+"""fp32 instructions per element of P = exp(scale S - LSE): multiply-subtract, and half of two conversions."""
+DS_INSTRUCTIONS = 3
+"""fp32 instructions per element of dS = P (dP - D): subtract, multiply, convert."""
+ROW_THREADS = 256
+
+
+def probabilities(scores: Array, lse: Array, first_key: int, diagonal: int) -> Array:
+    """P of scaled scores, recomputed from each row's log-sum-exp [1, rows]; rows without a visible key are 0."""
+    rows = lse.T
+    return np.exp(mask_scores(scores, first_key, diagonal) - np.where(np.isfinite(rows), rows, 0), dtype=np.float32)
+
+
+def score_gradient(p: Array, dp: Array, row_sums: Array) -> Array:
+    """dS = P (dP - D) with D = rowsum(dO O) = rowsum(P dP), [1, rows]."""
+    return (p * (dp - row_sums.T)).astype(np.float32)
+
+
+class GradientTensors:
+    """The tensors of a FlashAttention backward pass: its inputs, D, and the fp32 sum that dQ is converted from."""
+
+    def __init__(self, p: AttentionProblem) -> None:
+        self.problem, self.table = p, TensorTable()
+        fp32 = DTYPES["fp32"]
+        queries, keys = (p.batch, p.heads, p.seq), (p.batch, p.kv_heads, p.seq_kv)
+        self.q = self.table.add("Q", (*queries, p.dim), p.storage, p.layout)
+        self.k = self.table.add("K", (*keys, p.dim), p.kv_storage, p.layout)
+        self.v = self.table.add("V", (*keys, p.dim_v), p.v_storage, p.layout)
+        self.o = self.table.add("O", (*queries, p.dim_v), p.storage, p.layout)
+        self.lse = self.table.add("LSE", (p.batch, p.heads, 1, p.seq), fp32)
+        self.do = self.table.add("dO", (*queries, p.dim_v), p.storage, p.layout)
+        self.d = self.table.add("D", (p.batch, p.heads, 1, p.seq), fp32)
+        self.dq_sum = self.table.add("dQ_sum", (*queries, p.dim), fp32)
+        self.dq = self.table.add("dQ", (*queries, p.dim), p.storage, p.layout)
+        self.dk = self.table.add("dK", (*keys, p.dim), p.kv_storage, p.layout)
+        self.dv = self.table.add("dV", (*keys, p.dim_v), p.v_storage, p.layout)
+
+
+def per_query_head(table: TensorTable, p: AttentionProblem, of: Tensor) -> Tensor:
+    """The expanded tensor whose parts sum up to `of` (dK or dV); `of` itself where no heads share it."""
+    if p.group == 1:
+        return of
+    return table.add(f"{of.name}_heads", (p.batch, p.kv_heads, p.group * p.seq_kv, of.cols), of.dtype)
+
+
+def head_part(p: AttentionProblem, expanded: Tensor, b: int, h: int) -> View:
+    """Query head `h`'s own rows of an expanded tensor."""
+    return expanded.view(b, h // p.group).window(h % p.group * p.seq_kv if p.group > 1 else 0, p.seq_kv)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A matrix of a product, and which of its sides are cut to the output tile.
+
+    Attributes:
+        tensor: indexed by query head, or (K, V and their gradients) by what serves it.
+        rows, cols: `m` where the side runs with the rows of the output, `n` with its columns, empty where all of it
+            takes part in every tile.
+    """
+
+    tensor: Tensor
+    rows: str
+    cols: str
+
+    def view(self, p: AttentionProblem, b: int, h: int, m: tuple[int, int], n: tuple[int, int]) -> View:
+        """The part of head `h` that the tile at rows `m`, columns `n` (start, length) takes."""
+        kept = {"m": m, "n": n}
+        if self.tensor.name.endswith("_heads"):
+            whole = head_part(p, self.tensor, b, h)
+        else:
+            whole = self.tensor.view(b, h if self.tensor.heads == p.heads else h // p.group)
+        return whole.window(*kept.get(self.rows, (0, whole.rows)), *kept.get(self.cols, (0, whole.cols)))
+
+
+Rows = Callable[[tuple[Matrix, ...]], Program]
+
+
+def row_kernel(name: str, tensors: Sequence[Tensor], rows: int, tile: int, program: Rows) -> KernelLaunch:
+    """A kernel whose CTAs take `tile` of `rows` rows each of every tensor: grid (blocks, batch, heads), blocks fastest.
+
+    Args:
+        rows: of a head. A tensor [.., .., 1, rows] gives a piece of its only row; an expanded one all rows from the
+            first part's piece to the last part's.
+    """
+    batch, heads = tensors[0].batch, tensors[0].heads
+    blocks = -(-rows // tile)
+
+    def view(tensor: Tensor, b: int, h: int, row: int) -> View:
+        whole = tensor.view(b, h)
+        if tensor.rows == 1 and tensor.cols == rows:
+            return whole.window(0, 1, row, tile)
+        return whole.window(row, tensor.rows - rows + min(tile, rows - row))
+
+    def work(cta: int) -> Sequence[WorkItem]:
+        rest, block = divmod(cta, blocks)
+        h, b = divmod(rest, batch)
+        return [WorkItem(tuple(view(t, b, h, block * tile) for t in tensors), ())]
+
+    def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
+        return (program(matrices),)
+
+    resources = CtaResources(ROW_THREADS, 64, 0)
+    return KernelLaunch(name, batch * heads * blocks, resources, work, agents, warps=ROW_THREADS // 32)
+
+
+def preprocess(t: GradientTensors, tile: int) -> KernelLaunch:
+    """D = rowsum(dO O), and zeros where dQ is summed."""
+
+    def program(matrices: tuple[Matrix, ...]) -> Program:
+        o, do, d, dq_sum = matrices
+        o_tile = yield Load(o.tile(0, o.rows))
+        do_tile = yield Load(do.tile(0, do.rows))
+        yield Wait(o_tile)
+        yield Wait(do_tile)
+        sums = yield Vector(
+            lambda x, y: np.sum(x * y, axis=1, dtype=np.float32),
+            (o_tile, do_tile),
+            instructions=2 * o.rows * o.cols,
+        )
+        yield Store(d.tile(0, 1), sums)
+        yield Store(dq_sum.tile(0, dq_sum.rows), np.zeros((dq_sum.rows, dq_sum.cols), np.float32))
+
+    return row_kernel("row_sums", (t.o, t.do, t.d, t.dq_sum), t.problem.seq, tile, program)
+
+
+def zero(name: str, tensor: Tensor, tile: int) -> KernelLaunch:
+    """A kernel that clears a tensor."""
+
+    def program(matrices: tuple[Matrix, ...]) -> Program:
+        (x,) = matrices
+        yield Store(x.tile(0, x.rows), np.zeros((x.rows, x.cols), np.float32))
+
+    return row_kernel(name, (tensor,), tensor.rows, tile, program)
+
+
+def convert(name: str, source: Tensor, target: Tensor, tile: int, scale: float = 1.0) -> KernelLaunch:
+    """target = scale x source, in the target's format."""
+
+    def program(matrices: tuple[Matrix, ...]) -> Program:
+        total, result = matrices
+        values = yield Load(total.tile(0, total.rows))
+        yield Wait(values)
+        scaled = yield Vector(lambda x: x * np.float32(scale), (values,), instructions=2 * total.rows * total.cols)
+        yield Store(result.tile(0, result.rows), scaled)
+
+    return row_kernel(name, (source, target), target.rows, tile, program)
+
+
+def sum_heads(p: AttentionProblem, expanded: Tensor, target: Tensor, tile: int) -> list[KernelLaunch]:
+    """target = sum of the query heads' parts, one after another in fp32; no kernel where there is one part."""
+    if p.group == 1:
+        return []
+
+    def program(matrices: tuple[Matrix, ...]) -> Program:
+        result, parts = matrices
+        total: Any = np.zeros((result.rows, result.cols), np.float32)
+        for head in range(p.group):
+            part = yield Load(parts.tile(head * p.seq_kv, result.rows))
+            yield Wait(part)
+            total = yield Vector(np.add, (total, part), instructions=2 * result.rows * result.cols)
+        yield Store(result.tile(0, result.rows), total)
+
+    return [row_kernel(f"sum_{target.name}", (target, expanded), p.seq_kv, tile, program)]
