@@ -103,6 +103,10 @@ class AttentionProblem:
         dtype(self.kv_dtype), dtype(self.v_dtype)
         if self.outlier_channels and not dtype(self.kv_dtype).quantised:
             raise ValueError(f"outlier_channels {self.outlier_channels} needs a quantised K, not {self.kv_dtype}")
+        if self.storage.quantised and "quantised_kv" in self.features:
+            raise ValueError(
+                f"dtype {self.dtype} is no format to dequantise K and V to; give Q and O fp16, bf16 or fp32"
+            )
         if self.outlier_channels > self.dim:
             raise ValueError(f"outlier_channels {self.outlier_channels} is more than dim {self.dim}")
         if self.prefix and not self.page_size:
@@ -158,6 +162,11 @@ class AttentionProblem:
         """Format of V."""
         return dtype(self.v_dtype)
 
+    def dequantises(self, name: str) -> bool:
+        """Whether `name` (K or V) is stored in int8 or fp8 where Q is not, so that it is dequantised before use."""
+        storage = self.kv_storage if name == "K" else self.v_storage
+        return storage.quantised and storage != self.storage
+
     @property
     def features(self) -> frozenset[str]:
         """Which of `FEATURES` this problem asks for."""
@@ -166,7 +175,7 @@ class AttentionProblem:
             "window": self.window > 0,
             "dim_v": self.dim_v != self.dim,
             "page_size": self.page_size > 0,
-            "quantised_kv": (self.kv_storage.quantised or self.v_storage.quantised) and self.kv_dtype != self.dtype,
+            "quantised_kv": any(self.dequantises(name) for name in "KV"),
         }
         return frozenset(name for name, value in asked.items() if value)
 

@@ -1,0 +1,188 @@
+"""Tiles of K and V in whatever format they are cached: what a program does to read one, and what that moves.
+
+A quantised tile is copied as it is stored, with its scales (and the outlier channels of K), and dequantised in shared
+memory to the format of Q, which the tensor cores then read. So a program that reads its tiles through a `KvSource`
+computes on fp16 numbers whatever lies in HBM:
+
+    k = KvSource("K", matrices, problem)
+    loading = yield from k.load(row, rows)      # starts the copies
+    k_tile = yield from k.ready(loading)        # waits for them and dequantises
+
+Scales and outliers are head-major whatever the layout of K and V, so that those of a tile are contiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from traces.dtypes import DTYPES
+from traces.ops import Load, Op, Vector, Wait
+from traces.problem import AttentionProblem
+from traces.quantise import Array, dequantise, scale_shape, with_outliers
+from traces.sequences import key_rows
+from traces.tensor import Matrix, Tensor, TensorTable, Tile, View
+from traces.traffic import Traffic
+
+DEQUANTISE_INSTRUCTIONS_PER_4 = {
+    ("fp8", "fp16"): 2 + 2,  # cvt.rn.f16x2.e4m3x2, HMUL2
+    ("int8", "fp16"): 1 + 2 + 2 + 2,  # LOP3 to unsigned, PRMT under the exponent of 1024, HADD2, HMUL2
+    ("fp8", "bf16"): 2 + 4 + 2 + 2,  # as for fp16, widen to fp32, cvt.rn.bf16x2.f32, HMUL2.BF16
+    ("int8", "bf16"): 1 + 4 + 4 + 2 + 2,  # LOP3, PRMT under the exponent of 2^23, FADD, cvt.rn.bf16x2.f32, HMUL2.BF16
+    ("fp8", "fp32"): 2 + 4 + 4,  # cvt.rn.f16x2.e4m3x2, widen, FMUL
+    ("int8", "fp32"): 1 + 4 + 4 + 4,  # LOP3, PRMT, FADD, FMUL
+}
+"""Instructions per lane for four elements: conversion, then the product with the scale, packed where the format is.
+
+fp8 converts two at a time (PTX ISA, cvt, sm_89 and later). int8 has no such instruction; the shortest way sets the
+bytes into the mantissa of a large number and subtracts that (Kim et al. 2022, arXiv:2211.10017, section 4)."""
+
+
+SCALE_BYTES, INDEX_BYTES = DTYPES["fp32"].element_bytes, DTYPES["int32"].element_bytes
+
+
+class Dequantisation:
+    """The tensors beside K and V that dequantise them: `K_scale`, `K_outliers`, `K_outlier_index`, `V_scale`.
+
+    None for a cache that is not quantised. Sequences of unequal lengths are packed (`traces.sequences`). The channels of `K_outlier_index` are those of a KV head in all sequences.
+    """
+
+    def __init__(self, table: TensorTable, problem: AttentionProblem) -> None:
+        p = self._problem = problem
+        self._rows = key_rows(p)
+        self._tensors: list[Tensor] = []
+        for name, dim in (("K", p.dim), ("V", p.dim_v)):
+            if not p.dequantises(name):
+                continue
+            sequences = self._rows.batch if p.kv_scale == "token" else p.batch
+            shape = (sequences, p.kv_heads, *scale_shape(p.kv_scale, self._rows.rows, dim))
+            self._tensors.append(table.add(f"{name}_scale", shape, DTYPES["fp32"]))
+            if name == "K" and p.outlier_channels:
+                of_k = (self._rows.batch, p.kv_heads, self._rows.rows, p.outlier_channels)
+                self._tensors.append(table.add("K_outliers", of_k, p.storage))
+                index = (1, p.kv_heads, 1, p.outlier_channels)
+                self._tensors.append(table.add("K_outlier_index", index, DTYPES["int32"]))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tensors, inputs of a plan after Q, K and V."""
+        return tuple(t.name for t in self._tensors)
+
+    def views(self, batch: int, kv_head: int, row: int = 0, rows: int | None = None) -> tuple[View, ...]:
+        """What dequantises `rows` tokens of a head from `row` on (all of them by default)."""
+        found = []
+        for t in self._tensors:
+            if _per_token(t.name, self._problem):
+                view = self._rows.view(t, batch, kv_head)
+                found.append(view.window(row, view.rows if rows is None else rows))
+            else:
+                found.append(t.view(min(batch, t.batch - 1), kv_head))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """A tile under way: `parts` are the values that make it up, `copies` those of them that this tile waits for."""
+
+    tile: Tile
+    parts: tuple[Any, ...]
+    copies: tuple[Any, ...]
+
+
+class KvSource:
+    """K or V of one head, as a program reads it.
+
+    Args:
+        name: K or V.
+        matrices: the program's; that called `name` and those that dequantise it are found by their names.
+        problem: what is computed.
+
+    Tiles must be awaited in the order in which they were loaded: what all tiles share comes with the first.
+    """
+
+    def __init__(self, name: str, matrices: Sequence[Matrix], problem: AttentionProblem) -> None:
+        of = {m.name: m for m in matrices}
+        names = [n for n in (f"{name}_scale", f"{name}_outliers", f"{name}_outlier_index") if n in of]
+        self._codes, self._beside, self._problem = of[name], [of[n] for n in names], problem
+        self._shared: dict[str, Any] = {}
+
+    def load(self, row: int, rows: int) -> Generator[Op, Any, Loading]:
+        """Start copying the tile of `rows` rows from `row`, and what dequantises it; gives what `ready` takes."""
+        tile = self._codes.tile(row, rows)
+        parts = [(yield Load(tile))]
+        copies = list(parts)
+        for m in self._beside:
+            if m.name in self._shared:
+                parts.append(self._shared[m.name])
+                continue
+            value = yield Load(m.tile(row, rows) if _per_token(m.name, self._problem) else m.tile(0, m.rows))
+            if not _per_token(m.name, self._problem):
+                self._shared[m.name] = value
+            parts.append(value)
+            copies.append(value)
+        return Loading(tile, tuple(parts), tuple(copies))
+
+    def ready(self, loading: Loading) -> Generator[Op, Any, Any]:
+        """Wait for the copies that `load` started, then dequantise; gives the tile in the format of Q."""
+        for value in loading.copies:
+            yield Wait(value)
+        if not self._beside:
+            return loading.parts[0]
+        storage, tile = self._problem.storage, loading.tile
+
+        def whole(codes: Array, scale: Array, *outliers: Array) -> Array:
+            dense = dequantise(codes, scale, storage)
+            return with_outliers(dense, outliers[0], outliers[1].astype(np.int64)) if outliers else dense
+
+        elements = tile.rows * tile.cols
+        per_4 = DEQUANTISE_INSTRUCTIONS_PER_4[tile.matrix.dtype.name, storage.name]
+        outliers = tile.rows * self._beside[1].cols if len(self._beside) > 1 else 0  # one move each
+        # Codes are read from shared memory and the tile is written back to it, where the tensor cores find operands.
+        moved = elements * (tile.matrix.dtype.element_bytes + storage.element_bytes)
+        work = -(-elements * per_4 // 4) + outliers
+        return (yield Vector(whole, loading.parts, instructions=work, shared_bytes=moved))
+
+
+def kv_shared_bytes(problem: AttentionProblem, tile_kv: int, stages: int) -> int:
+    """Shared memory of a CTA for `stages` tiles each of K and V as stored, and one of each dequantised."""
+    p = problem
+    total = 0
+    for name, code, dim in (("K", p.kv_storage, p.dim), ("V", p.v_storage, p.dim_v)):
+        total += stages * tile_kv * dim * code.element_bytes
+        if not p.dequantises(name):
+            continue
+        outliers = p.outlier_channels if name == "K" else 0
+        rows, cols = scale_shape(p.kv_scale, tile_kv, dim)
+        scale_copies = stages if p.kv_scale == "token" else 1
+        total += tile_kv * dim * p.storage.element_bytes + scale_copies * rows * cols * SCALE_BYTES
+        total += outliers * (stages * tile_kv * p.storage.element_bytes + INDEX_BYTES)
+    return total
+
+
+def kv_traffic(problem: AttentionProblem, keys: int, readers: int) -> Traffic:
+    """SM-port bytes of reading K and V through `KvSource`.
+
+    Args:
+        keys: tokens read, over all programs.
+        readers: programs that read at least one.
+    """
+    p = problem
+    traffic: Traffic = {}
+    for name, code, dim in (("K", p.kv_storage, p.dim), ("V", p.v_storage, p.dim_v)):
+        traffic[name] = keys * dim * code.element_bytes, 0
+        if not p.dequantises(name):
+            continue
+        rows, cols = scale_shape(p.kv_scale, keys, dim)
+        traffic[f"{name}_scale"] = (rows if p.kv_scale == "token" else readers) * cols * SCALE_BYTES, 0
+        if name == "K" and p.outlier_channels:
+            traffic["K_outliers"] = keys * p.outlier_channels * p.storage.element_bytes, 0
+            traffic["K_outlier_index"] = readers * p.outlier_channels * INDEX_BYTES, 0
+    return traffic
+
+
+def _per_token(name: str, problem: AttentionProblem) -> bool:
+    """Whether a tensor of `Dequantisation` has a row for every token."""
+    return name == "K_outliers" or (name.endswith("_scale") and problem.kv_scale == "token")
