@@ -47,7 +47,8 @@ SCALE_BYTES, INDEX_BYTES = DTYPES["fp32"].element_bytes, DTYPES["int32"].element
 class Dequantisation:
     """The tensors beside K and V that dequantise them: `K_scale`, `K_outliers`, `K_outlier_index`, `V_scale`.
 
-    None for a cache that is not quantised. Sequences of unequal lengths are packed (`traces.sequences`). The channels of `K_outlier_index` are those of a KV head in all sequences.
+    None for a cache that is not quantised. Sequences of unequal lengths are packed (`traces.sequences`). The channels
+    of `K_outlier_index` are those of a KV head in all sequences.
     """
 
     def __init__(self, table: TensorTable, problem: AttentionProblem) -> None:

@@ -19,8 +19,8 @@ FEATURES = {
 }
 """What a problem may ask for beyond the plain call, and how a refusal calls it."""
 
-WORK = ("forward", "backward", "train")
-"""What a plan computes: O from Q, K, V; their gradients from dO; or both."""
+WORK = ("forward", "backward", "train", "append")
+"""What a plan computes: O from Q, K, V; their gradients from dO; or both; or nothing but new rows of a KV cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ class AttentionProblem:
         FlashAttention's benchmarks (2.5 times the forward where dim_v = dim).
         """
         forward, backward = self.dim + self.dim_v, 3 * self.dim + 2 * self.dim_v
-        per_pair = {"forward": forward, "backward": backward, "train": forward + backward}[work]
+        per_pair = {"forward": forward, "backward": backward, "train": forward + backward, "append": 0}[work]
         sequences = range(self.batch) if self.lengths else (0,) * self.batch
         return 2 * self.heads * per_pair * sum(self.visible_pairs(b) for b in sequences)
 

@@ -40,7 +40,7 @@ class SequenceRows:
         """(batch entry, rows) of a sequence in the tensors."""
         if not self._lengths:
             return sequence, slice(0, self.rows)
-        return 0, slice(self._cu_seqlens[sequence], self._cu_seqlens[sequence + 1])
+        return 0, slice(self._starts[sequence], self._starts[sequence] + self._lengths[sequence])
 
     def columns(self, tensor: Tensor, sequence: int, head: int) -> View:
         """The same of a tensor that has one number per row, [batch, heads, 1, rows] (LSE)."""

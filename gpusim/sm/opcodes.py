@@ -25,7 +25,7 @@ BARRIERS = 64
 """Barriers of one CTA."""
 PHASES = 4
 """Completion times kept per barrier: how far arrivals may run ahead of a waiting agent."""
-MAX_VIEWS = 8
+MAX_VIEWS = 12
 """Views that one work item may bind."""
 
 NEXT_ITEM = -2

@@ -7,91 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.traces.problems import (
-    Arrays,
-    accesses,
-    assert_within,
-    byte_addresses,
-    default_plan,
-    problems,
-    reference,
-    stream,
-    work_items,
-)
+from tests.traces.problems import ATTENTION, default_plan, hook, stream, work_items
 from traces import numeric
-from traces.algorithms import ALGORITHMS
-from traces.analytic import sm_port_bytes, textbook
+from traces.analytic import textbook
 from traces.kv_tiles import DEQUANTISE_INSTRUCTIONS_PER_4
-from traces.launch import Plan
-from traces.ops import Load, Store, Vector
-from traces.problem import KV_SCALES, AttentionProblem
+from traces.ops import Load, Vector
+from traces.problem import AttentionProblem
 from traces.quantise import dequantised_cache, quantised_cache
 
-SCALES = ("K_scale", "V_scale", "K_outliers", "K_outlier_index")
+QUANTISED = [name for name in ATTENTION if "quantised_kv" in hook(name, "FEATURES", ())]
+"""Algorithms that dequantise; that they compute attention, and their closed forms, is tested with all others."""
 
 
-def _reads_quantised(name: str) -> bool:
-    try:
-        return "K_scale" in default_plan(name, heads=2, seq=1, seq_kv=64, dim=32, kv_dtype="int8").inputs
-    except ValueError:
-        return False
-
-
-ALGORITHMS_WITH_CACHE = [name for name in ALGORITHMS if _reads_quantised(name)]
-
-
-@st.composite
-def quantised_plans(draw: st.DrawFn, longest: int = 150, dims: tuple[int, ...] = (32, 40, 64)) -> Plan:
-    """Any shape with K, V or both quantised, one query row if the algorithm decodes."""
-    name = draw(st.sampled_from(ALGORITHMS_WITH_CACHE))
-    shape = draw(problems(longest, dims)).to_dict()
-    formats = draw(
-        st.sampled_from((("int8", ""), ("fp8", ""), ("int8", "fp8"), (shape["dtype"], "fp8"), ("int8", "fp16")))
-    )
-    shape |= {"kv_dtype": formats[0], "v_dtype": formats[1], "kv_scale": draw(st.sampled_from(KV_SCALES))}
-    if formats[0] in ("int8", "fp8"):
-        shape["outlier_channels"] = draw(st.integers(0, 3))
-    return default_plan(name, **shape | ({"seq": 1} if ALGORITHMS[name].order >= 200 else {}))
-
-
-def _inputs(plan: Plan, seed: int) -> Arrays:
-    p = plan.problem
-    generator = np.random.default_rng(seed)
-    of = {n: plan.tensor(n) for n in "QKV"}
-    q, k, v = (generator.standard_normal((t.batch, t.heads, t.rows, t.cols), np.float32) for t in of.values())
-    return {"Q": q} | quantised_cache(p, k, v)
-
-
-@given(plan=quantised_plans(), seed=st.integers(0, 1 << 30))
-@settings(max_examples=60)
-def test_is_attention_that_of_the_dequantised_cache(plan: Plan, seed: int) -> None:
-    inputs = _inputs(plan, seed)
-    assert set(inputs) == set(plan.inputs)
-    right = reference(plan.problem, inputs["Q"], *dequantised_cache(plan.problem, inputs))
-    outputs = numeric.run(plan, inputs, round_storage=False)
-    assert_within(outputs["O"], right.output, right.output_bound)
-    if "LSE" in outputs:
-        assert_within(outputs["LSE"], right.lse, right.lse_bound)
-
-
-@given(plan=quantised_plans())
-@settings(max_examples=40)
-def test_do_closed_forms_equal_the_tiles_and_are_all_inputs_read_in_full(plan: Plan) -> None:
-    moved: dict[str, list[int]] = {t.name: [0, 0] for t in plan.tensors}
-    touched: dict[str, Any] = {t.name: np.zeros(t.size_bytes, bool) for t in plan.tensors}
-    for op, view in accesses(plan):
-        moved[view.tensor.name][isinstance(op, Store)] += op.tile.size_bytes
-        touched[view.tensor.name][byte_addresses(op.tile, view) - view.tensor.base] = True
-    assert sm_port_bytes(plan) == {name: tuple(counts) for name, counts in moved.items()}
-    p = plan.problem
-    if not p.causal or p.seq <= p.seq_kv:
-        assert all(touched[name].all() for name in plan.inputs if name in ("K", "V", *SCALES))
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS_WITH_CACHE)
+@pytest.mark.parametrize("algorithm", QUANTISED)
 @pytest.mark.parametrize("code", ["int8", "fp8"])
 def test_is_dequantisation_counted_per_element_of_every_tile(algorithm: str, code: str) -> None:
     shape: dict[str, Any] = {"heads": 2, "seq": 1, "seq_kv": 256, "dim": 64}
@@ -135,7 +64,7 @@ def test_is_a_sequence_of_zeros_attended_to_without_nan() -> None:
 
 
 def test_are_algorithms_that_cannot_dequantise_honest_about_it() -> None:
-    for name in set(ALGORITHMS) - set(ALGORITHMS_WITH_CACHE) - {"kv_append"}:
+    for name in set(ATTENTION) - set(QUANTISED):
         with pytest.raises(ValueError, match=r"quantised_kv|one query row"):
             default_plan(name, heads=2, seq=64, dim=64, v_dtype="int8")
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.traces.problems import problems
-from traces.algorithms import ALGORITHMS, algorithm
+from tests.traces.problems import ATTENTION, problems
+from traces.algorithms import algorithm
 from traces.problem import AttentionProblem
 from traces.schedule import key_value_blocks
 
@@ -77,7 +77,7 @@ def test_is_a_feature_that_an_algorithm_lacks_refused_by_name() -> None:
     AttentionProblem(lengths=(3, 4)).require({"lengths"})
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ATTENTION)
 def test_is_a_wrong_schedule_key_or_value_refused(name: str) -> None:
     schedule = algorithm(name).Schedule_()
     assert schedule.changed({"tile_q": "64"}) == schedule.changed({"tile_q": 64})
