@@ -13,7 +13,7 @@ Scales and outliers are head-major whatever the layout of K and V, so that those
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,6 @@ from traces.dtypes import DTYPES
 from traces.ops import Load, Op, Vector, Wait
 from traces.problem import AttentionProblem
 from traces.quantise import Array, dequantise, scale_shape, with_outliers
-from traces.sequences import key_rows
 from traces.tensor import Matrix, Tensor, TensorTable, Tile, View
 from traces.traffic import Traffic
 
@@ -47,22 +46,22 @@ SCALE_BYTES, INDEX_BYTES = DTYPES["fp32"].element_bytes, DTYPES["int32"].element
 class Dequantisation:
     """The tensors beside K and V that dequantise them: `K_scale`, `K_outliers`, `K_outlier_index`, `V_scale`.
 
-    None for a cache that is not quantised. Sequences of unequal lengths are packed (`traces.sequences`). The channels
-    of `K_outlier_index` are those of a KV head in all sequences.
+    None for a cache that is not quantised. What there is per token lies as the tokens of K and V do, in tensors
+    [`batch`, KV heads, `rows`, …]; scales per channel or head are those of a sequence, outlier channels those of a KV
+    head in all sequences.
     """
 
-    def __init__(self, table: TensorTable, problem: AttentionProblem) -> None:
+    def __init__(self, table: TensorTable, problem: AttentionProblem, batch: int, rows: int) -> None:
         p = self._problem = problem
-        self._rows = key_rows(p)
         self._tensors: list[Tensor] = []
         for name, dim in (("K", p.dim), ("V", p.dim_v)):
             if not p.dequantises(name):
                 continue
-            sequences = self._rows.batch if p.kv_scale == "token" else p.batch
-            shape = (sequences, p.kv_heads, *scale_shape(p.kv_scale, self._rows.rows, dim))
+            of = batch if p.kv_scale == "token" else p.batch
+            shape = (of, p.kv_heads, *scale_shape(p.kv_scale, rows, dim))
             self._tensors.append(table.add(f"{name}_scale", shape, DTYPES["fp32"]))
             if name == "K" and p.outlier_channels:
-                of_k = (self._rows.batch, p.kv_heads, self._rows.rows, p.outlier_channels)
+                of_k = (batch, p.kv_heads, rows, p.outlier_channels)
                 self._tensors.append(table.add("K_outliers", of_k, p.storage))
                 index = (1, p.kv_heads, 1, p.outlier_channels)
                 self._tensors.append(table.add("K_outlier_index", index, DTYPES["int32"]))
@@ -72,16 +71,12 @@ class Dequantisation:
         """Names of the tensors, inputs of a plan after Q, K and V."""
         return tuple(t.name for t in self._tensors)
 
-    def views(self, batch: int, kv_head: int, row: int = 0, rows: int | None = None) -> tuple[View, ...]:
-        """What dequantises `rows` tokens of a head from `row` on (all of them by default)."""
-        found = []
-        for t in self._tensors:
-            if _per_token(t.name, self._problem):
-                view = self._rows.view(t, batch, kv_head)
-                found.append(view.window(row, view.rows if rows is None else rows))
-            else:
-                found.append(t.view(min(batch, t.batch - 1), kv_head))
-        return tuple(found)
+    def views(self, sequence: int, kv_head: int, tokens: Callable[[Tensor], View]) -> tuple[View, ...]:
+        """What dequantises some tokens of a head; `tokens` gives those of a tensor that has a row for each."""
+        return tuple(
+            tokens(t) if _per_token(t.name, self._problem) else t.view(min(sequence, t.batch - 1), kv_head)
+            for t in self._tensors
+        )
 
 
 @dataclass(frozen=True, slots=True)

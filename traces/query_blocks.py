@@ -15,7 +15,7 @@ from traces.launch import KernelLaunch, Plan, WorkItem
 from traces.problem import AttentionProblem
 from traces.sequences import key_rows, query_rows
 from traces.softmax import NO_MASK
-from traces.tensor import Tensor, TensorTable
+from traces.tensor import Tensor, TensorTable, View
 from traces.traffic import Traffic, blocks, written_once
 
 CTA_ORDERS = ("m_fastest", "head_fastest", "longest_first", "swizzled")
@@ -68,7 +68,7 @@ class QueryBlocks:
         self._o = table.add("O", (queries.batch, p.heads, queries.rows, p.dim_v), p.storage, p.layout)
         self._lse = table.add("LSE", (queries.batch, p.heads, 1, queries.rows), DTYPES["fp32"])
         self._partials = Partials.allocate(table, self._o, splits) if splits > 1 else None
-        self._dequantisation = Dequantisation(table, p)
+        self._dequantisation = Dequantisation(table, p, keys.batch, keys.rows)
         self.inputs = ("Q", "K", "V", *self._dequantisation.names)
         self.tensors: tuple[Tensor, ...] = table.tensors
 
@@ -89,14 +89,18 @@ class QueryBlocks:
         if row >= p.rows(b):
             return []
         first, last = attended_keys(p, b, row, tile_q, self._tile_kv, split, self._splits)
+
+        def keys(tensor: Tensor) -> View:
+            return self._keys.view(tensor, b, h // p.group).window(first, last - first)
+
         o = self._queries.view(self._o, b, h).window(row, tile_q)
         lse = self._queries.columns(self._lse, b, h).window(0, 1, row, tile_q)
         views = (
             self._queries.view(self._q, b, h).window(row, tile_q),
-            self._keys.view(self._k, b, h // p.group).window(first, last - first),
-            self._keys.view(self._v, b, h // p.group).window(first, last - first),
+            keys(self._k),
+            keys(self._v),
             *((o, lse) if self._partials is None else self._partials.block(split, o)),
-            *self._dequantisation.views(b, h // p.group, first, last - first),
+            *self._dequantisation.views(b, h // p.group, keys),
         )
         diagonal = row + p.diagonal_of(b) - first if p.causal else NO_MASK
         backward = self._kv_order == "backward" or (self._kv_order == "sawtooth" and block % 2 == 1)

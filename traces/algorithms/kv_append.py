@@ -19,7 +19,7 @@ from traces.problem import AttentionProblem
 from traces.quantise import quantise, scales_of, without_outliers
 from traces.schedule import Schedule, require, require_multiple
 from traces.sequences import key_rows, query_rows
-from traces.tensor import Matrix, TensorTable
+from traces.tensor import Matrix, Tensor, TensorTable, View
 from traces.traffic import Traffic, blocks, read_once
 
 name = "kv_append"
@@ -65,7 +65,7 @@ def plan(problem: AttentionProblem, schedule: KvAppendSchedule) -> Plan:
     for tensor, dim, stored in (("K", p.dim, p.kv_storage), ("V", p.dim_v, p.v_storage)):
         new.append(table.add(f"{tensor}_new", (new_rows.batch, p.kv_heads, new_rows.rows, dim), p.storage, p.layout))
         cache.append(table.add(tensor, (cache_rows.batch, p.kv_heads, cache_rows.rows, dim), stored, p.layout))
-    beside = Dequantisation(table, p)
+    beside = Dequantisation(table, p, cache_rows.batch, cache_rows.rows)
     per_head = blocks(p.seq, schedule.tile_kv)
 
     def work(cta: int) -> Sequence[WorkItem]:
@@ -76,9 +76,12 @@ def plan(problem: AttentionProblem, schedule: KvAppendSchedule) -> Plan:
             return []
         rows = min(schedule.tile_kv, p.rows(b) - row)
         place = p.keys(b) - p.rows(b) + row
-        views = [new_rows.view(t, b, h).window(row, rows) for t in new]
-        views += [cache_rows.view(t, b, h).window(place, rows) for t in cache]
-        return [WorkItem((*views, *beside.views(b, h, place, rows)), ())]
+
+        def behind(tensor: Tensor) -> View:
+            return cache_rows.view(tensor, b, h).window(place, rows)
+
+        views = (*(new_rows.view(t, b, h).window(row, rows) for t in new), *map(behind, cache))
+        return [WorkItem((*views, *beside.views(b, h, behind)), ())]
 
     def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
         of = {m.name: m for m in matrices}
