@@ -24,7 +24,6 @@ from traces.ops import Load, Op, Vector, Wait
 from traces.problem import AttentionProblem
 from traces.quantise import Array, dequantise, scale_shape, with_outliers
 from traces.tensor import Matrix, Tensor, TensorTable, Tile, View
-from traces.traffic import Traffic
 
 DEQUANTISE_INSTRUCTIONS_PER_4 = {
     ("fp8", "fp16"): 2 + 2,  # cvt.rn.f16x2.e4m3x2, HMUL2
@@ -39,6 +38,9 @@ DEQUANTISE_INSTRUCTIONS_PER_4 = {
 fp8 converts two at a time (PTX ISA, cvt, sm_89 and later). int8 has no such instruction; the shortest way sets the
 bytes into the mantissa of a large number and subtracts that (Kim et al. 2022, arXiv:2211.10017, section 4)."""
 
+
+BESIDE = ("K_scale", "K_outliers", "K_outlier_index", "V_scale")
+"""Names of all tensors that `Dequantisation` may have."""
 
 SCALE_BYTES, INDEX_BYTES = DTYPES["fp32"].element_bytes, DTYPES["int32"].element_bytes
 
@@ -101,8 +103,8 @@ class KvSource:
 
     def __init__(self, name: str, matrices: Sequence[Matrix], problem: AttentionProblem) -> None:
         of = {m.name: m for m in matrices}
-        names = [n for n in (f"{name}_scale", f"{name}_outliers", f"{name}_outlier_index") if n in of]
-        self._codes, self._beside, self._problem = of[name], [of[n] for n in names], problem
+        beside = [of[n] for n in BESIDE if n in of and n.startswith(f"{name}_")]
+        self._codes, self._beside, self._problem = of[name], beside, problem
         self._shared: dict[str, Any] = {}
 
     def load(self, row: int, rows: int) -> Generator[Op, Any, Loading]:
@@ -158,25 +160,19 @@ def kv_shared_bytes(problem: AttentionProblem, tile_kv: int, stages: int) -> int
     return total
 
 
-def kv_traffic(problem: AttentionProblem, keys: int, readers: int) -> Traffic:
-    """SM-port bytes of reading K and V through `KvSource`.
+def kv_bytes(tensors: Sequence[Tensor], problem: AttentionProblem, keys: int, readers: int) -> dict[str, int]:
+    """Bytes that `KvSource` moves of K, V and what dequantises them, by tensor; other tensors are passed over.
 
     Args:
         keys: tokens read, over all programs.
         readers: programs that read at least one.
     """
-    p = problem
-    traffic: Traffic = {}
-    for name, code, dim in (("K", p.kv_storage, p.dim), ("V", p.v_storage, p.dim_v)):
-        traffic[name] = keys * dim * code.element_bytes, 0
-        if not p.dequantises(name):
-            continue
-        rows, cols = scale_shape(p.kv_scale, keys, dim)
-        traffic[f"{name}_scale"] = (rows if p.kv_scale == "token" else readers) * cols * SCALE_BYTES, 0
-        if name == "K" and p.outlier_channels:
-            traffic["K_outliers"] = keys * p.outlier_channels * p.storage.element_bytes, 0
-            traffic["K_outlier_index"] = readers * p.outlier_channels * INDEX_BYTES, 0
-    return traffic
+    moved = {}
+    for t in tensors:
+        if t.name in ("K", "V") or t.name in BESIDE:
+            per_token = t.name in ("K", "V") or _per_token(t.name, problem)
+            moved[t.name] = (keys if per_token else readers * t.rows) * t.cols * t.dtype.element_bytes
+    return moved
 
 
 def _per_token(name: str, problem: AttentionProblem) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from traces.combine import Partials
 from traces.dtypes import DTYPES
-from traces.kv_tiles import Dequantisation, kv_traffic
+from traces.kv_tiles import Dequantisation, kv_bytes
 from traces.launch import KernelLaunch, Plan, WorkItem
 from traces.problem import AttentionProblem
 from traces.sequences import key_rows, query_rows
@@ -170,8 +170,9 @@ def query_block_bytes(plan: Plan, tile_q: int, tile_kv: int, splits: int = 1) ->
         readers += first < last
         rows += min(tile_q, p.rows(b) - row) if first < last else 0
     same = p.heads * (1 if p.lengths else p.batch)
-    traffic = {"Q": (same * rows * p.dim * p.storage.element_bytes, 0)} | kv_traffic(p, same * keys, same * readers)
-    traffic |= written_once(plan, "O", "LSE")
+    read = {"Q": same * rows * p.dim * p.storage.element_bytes}
+    read |= kv_bytes(plan.tensors, p, same * keys, same * readers)
+    traffic = {name: (moved, 0) for name, moved in read.items()} | written_once(plan, "O", "LSE")
     if splits == 1:
         return traffic
     return traffic | Partials(splits, plan.tensor("O_partial"), plan.tensor("LSE_partial")).traffic

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traces.kv_tiles import Dequantisation, kv_traffic
+from traces.kv_tiles import Dequantisation, kv_bytes
 from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
 from traces.ops import Load, Program, Store, Vector, Wait
 from traces.problem import AttentionProblem
@@ -141,7 +141,7 @@ def sm_port(plan: Plan) -> Traffic:
     rows = p.kv_heads * sum(p.rows(b) for b in sequences)
     ctas = p.kv_heads * sum(blocks(p.rows(b), plan.schedule.tile_kv) for b in sequences)
     traffic = read_once(plan, "K_new", "V_new")
-    for name, (moved, _) in kv_traffic(p, rows, ctas).items():
+    for name, moved in kv_bytes(plan.tensors, p, rows, ctas).items():
         traffic[name] = (moved, 0) if name in plan.inputs else (0, moved)
     return traffic
 
