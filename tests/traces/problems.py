@@ -272,3 +272,7 @@ def byte_addresses(tile: Tile, view: View) -> NDArray[np.int64]:
     offset, runs, run_bytes = tile.span(view)
     starts = view.address + offset + np.arange(runs, dtype=np.int64) * view.pitch_bytes
     return (starts[:, None] + np.arange(run_bytes)).ravel()
+
+
+for _name in ALGORITHMS:  # at once, because a module that holds tests of hypothesis cannot be imported within another
+    import_module(f"tests.traces.algorithms.test_{_name}")
