@@ -39,6 +39,8 @@ fp8 converts two at a time (PTX ISA, cvt, sm_89 and later). int8 has no such ins
 bytes into the mantissa of a large number and subtracts that (Kim et al. 2022, arXiv:2211.10017, section 4)."""
 
 
+CACHE = ("K", "V", "KV")
+"""Names that the tensors of a cache may have; KV is a latent that is both."""
 BESIDE = ("K_scale", "K_outliers", "K_outlier_index", "V_scale")
 """Names of all tensors that `Dequantisation` may have."""
 
@@ -51,33 +53,36 @@ class Dequantisation:
     None for a cache that is not quantised. What there is per token lies as the tokens of K and V do, in tensors
     [`batch`, KV heads, `rows`, …]; scales per channel or head are those of a sequence, outlier channels those of a KV
     head in all sequences.
+
+    Attributes:
+        tensors: in address order.
     """
 
     def __init__(self, table: TensorTable, problem: AttentionProblem, batch: int, rows: int) -> None:
         p = self._problem = problem
-        self._tensors: list[Tensor] = []
+        self.tensors: list[Tensor] = []
         for name, dim in (("K", p.dim), ("V", p.dim_v)):
             if not p.dequantises(name):
                 continue
             of = batch if p.kv_scale == "token" else p.batch
             shape = (of, p.kv_heads, *scale_shape(p.kv_scale, rows, dim))
-            self._tensors.append(table.add(f"{name}_scale", shape, DTYPES["fp32"]))
+            self.tensors.append(table.add(f"{name}_scale", shape, DTYPES["fp32"]))
             if name == "K" and p.outlier_channels:
                 of_k = (batch, p.kv_heads, rows, p.outlier_channels)
-                self._tensors.append(table.add("K_outliers", of_k, p.storage))
+                self.tensors.append(table.add("K_outliers", of_k, p.storage))
                 index = (1, p.kv_heads, 1, p.outlier_channels)
-                self._tensors.append(table.add("K_outlier_index", index, DTYPES["int32"]))
+                self.tensors.append(table.add("K_outlier_index", index, DTYPES["int32"]))
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the tensors, inputs of a plan after Q, K and V."""
-        return tuple(t.name for t in self._tensors)
+        return tuple(t.name for t in self.tensors)
 
     def views(self, sequence: int, kv_head: int, tokens: Callable[[Tensor], View]) -> tuple[View, ...]:
         """What dequantises some tokens of a head; `tokens` gives those of a tensor that has a row for each."""
         return tuple(
             tokens(t) if _per_token(t.name, self._problem) else t.view(min(sequence, t.batch - 1), kv_head)
-            for t in self._tensors
+            for t in self.tensors
         )
 
 
@@ -169,8 +174,8 @@ def kv_bytes(tensors: Sequence[Tensor], problem: AttentionProblem, keys: int, re
     """
     moved = {}
     for t in tensors:
-        if t.name in ("K", "V") or t.name in BESIDE:
-            per_token = t.name in ("K", "V") or _per_token(t.name, problem)
+        if t.name in CACHE or t.name in BESIDE:
+            per_token = t.name in CACHE or _per_token(t.name, problem)
             moved[t.name] = (keys if per_token else readers * t.rows) * t.cols * t.dtype.element_bytes
     return moved
 

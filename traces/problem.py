@@ -111,6 +111,10 @@ class AttentionProblem:
             raise ValueError(f"outlier_channels {self.outlier_channels} is more than dim {self.dim}")
         if self.prefix and not self.page_size:
             raise ValueError(f"prefix {self.prefix} needs a page_size: only pages can be shared")
+        if self.prefix and self.kv_scale != "token" and "quantised_kv" in self.features:
+            raise ValueError(
+                f"kv_scale {self.kv_scale} with a prefix: pages that sequences share need scales per token"
+            )
         if self.prefix > min(self.kv_lengths, default=self.seq_kv):
             raise ValueError(f"prefix {self.prefix} is longer than the shortest sequence")
 

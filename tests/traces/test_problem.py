@@ -36,6 +36,7 @@ def test_does_a_problem_survive_its_dictionary(problem: AttentionProblem) -> Non
         ({"kv_scale": "row"}, "kv_scale 'row' is not one of token, channel, head"),
         ({"outlier_channels": 4}, "outlier_channels 4 needs a quantised K, not fp16"),
         ({"prefix": 16}, "prefix 16 needs a page_size"),
+        ({"prefix": 8, "page_size": 4, "kv_dtype": "fp8", "kv_scale": "head"}, "kv_scale head with a prefix"),
         ({"prefix": 5, "page_size": 4, "lengths": (1, 1), "kv_lengths": (9, 4)}, "longer than the shortest sequence"),
         ({"sequence": 8}, r"unknown fields \['sequence'\]"),
     ],
