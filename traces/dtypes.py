@@ -49,7 +49,7 @@ class DType:
         """Nearest even with saturation; fp8 E4M3 has exponents from 2^-6 and subnormals down to 2^-9."""
         clipped = np.clip(x, -self.largest, self.largest)
         if self.mantissa_bits == 0:
-            return np.rint(clipped).astype(np.float32)
+            return (np.rint(clipped) + 0).astype(np.float32)  # there is no -0
         exponent = np.maximum(np.frexp(clipped)[1] - 1, E4M3_LEAST_EXPONENT)
         step = np.ldexp(np.float32(1), exponent - self.mantissa_bits)
         return (np.rint(clipped / step) * step).astype(np.float32)

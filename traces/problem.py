@@ -19,8 +19,8 @@ FEATURES = {
 }
 """What a problem may ask for beyond the plain call, and how a refusal calls it."""
 
-WORK = ("forward", "backward", "train")
-"""What a plan computes: O from Q, K, V; their gradients from dO; or both."""
+WORK = ("forward", "backward", "train", "append")
+"""What a plan computes: O from Q, K, V; their gradients from dO; or both; or nothing but new rows of a KV cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,18 @@ class AttentionProblem:
         dtype(self.kv_dtype), dtype(self.v_dtype)
         if self.outlier_channels and not dtype(self.kv_dtype).quantised:
             raise ValueError(f"outlier_channels {self.outlier_channels} needs a quantised K, not {self.kv_dtype}")
+        if self.storage.quantised and "quantised_kv" in self.features:
+            raise ValueError(
+                f"dtype {self.dtype} is no format to dequantise K and V to; give Q and O fp16, bf16 or fp32"
+            )
         if self.outlier_channels > self.dim:
             raise ValueError(f"outlier_channels {self.outlier_channels} is more than dim {self.dim}")
         if self.prefix and not self.page_size:
             raise ValueError(f"prefix {self.prefix} needs a page_size: only pages can be shared")
+        if self.prefix and self.kv_scale != "token" and "quantised_kv" in self.features:
+            raise ValueError(
+                f"kv_scale {self.kv_scale} with a prefix: pages that sequences share need scales per token"
+            )
         if self.prefix > min(self.kv_lengths, default=self.seq_kv):
             raise ValueError(f"prefix {self.prefix} is longer than the shortest sequence")
 
@@ -158,6 +166,11 @@ class AttentionProblem:
         """Format of V."""
         return dtype(self.v_dtype)
 
+    def dequantises(self, name: str) -> bool:
+        """Whether `name` (K or V) is stored in int8 or fp8 where Q is not, so that it is dequantised before use."""
+        storage = self.kv_storage if name == "K" else self.v_storage
+        return storage.quantised and storage != self.storage
+
     @property
     def features(self) -> frozenset[str]:
         """Which of `FEATURES` this problem asks for."""
@@ -166,7 +179,7 @@ class AttentionProblem:
             "window": self.window > 0,
             "dim_v": self.dim_v != self.dim,
             "page_size": self.page_size > 0,
-            "quantised_kv": (self.kv_storage.quantised or self.v_storage.quantised) and self.kv_dtype != self.dtype,
+            "quantised_kv": any(self.dequantises(name) for name in "KV"),
         }
         return frozenset(name for name, value in asked.items() if value)
 
@@ -221,7 +234,7 @@ class AttentionProblem:
         FlashAttention's benchmarks (2.5 times the forward where dim_v = dim).
         """
         forward, backward = self.dim + self.dim_v, 3 * self.dim + 2 * self.dim_v
-        per_pair = {"forward": forward, "backward": backward, "train": forward + backward}[work]
+        per_pair = {"forward": forward, "backward": backward, "train": forward + backward, "append": 0}[work]
         sequences = range(self.batch) if self.lengths else (0,) * self.batch
         return 2 * self.heads * per_pair * sum(self.visible_pairs(b) for b in sequences)
 

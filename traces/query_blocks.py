@@ -10,11 +10,12 @@ from collections.abc import Iterator
 
 from traces.combine import Partials
 from traces.dtypes import DTYPES
+from traces.kv_tiles import Dequantisation, kv_bytes
 from traces.launch import KernelLaunch, Plan, WorkItem
 from traces.problem import AttentionProblem
 from traces.sequences import key_rows, query_rows
 from traces.softmax import NO_MASK
-from traces.tensor import Tensor, TensorTable
+from traces.tensor import Tensor, TensorTable, View
 from traces.traffic import Traffic, blocks, written_once
 
 CTA_ORDERS = ("m_fastest", "head_fastest", "longest_first", "swizzled")
@@ -67,6 +68,8 @@ class QueryBlocks:
         self._o = table.add("O", (queries.batch, p.heads, queries.rows, p.dim_v), p.storage, p.layout)
         self._lse = table.add("LSE", (queries.batch, p.heads, 1, queries.rows), DTYPES["fp32"])
         self._partials = Partials.allocate(table, self._o, splits) if splits > 1 else None
+        self._dequantisation = Dequantisation(table, p, keys.batch, keys.rows)
+        self.inputs = ("Q", "K", "V", *self._dequantisation.names)
         self.tensors: tuple[Tensor, ...] = table.tensors
 
     def __len__(self) -> int:
@@ -76,8 +79,8 @@ class QueryBlocks:
     def items(self, number: int) -> list[WorkItem]:
         """The work of CTA `number`: one block, or none.
 
-        Views are (Q, K, V, O, LSE), parameters (diagonal, whether KV blocks go backward). Local row r sees local key j
-        up to r + diagonal, and from r + diagonal - window + 1 on with a window.
+        Views are (Q, K, V, O, LSE, and what dequantises K and V), parameters (diagonal, whether KV blocks go backward).
+        Local row r sees local key j up to r + diagonal, and from r + diagonal - window + 1 on with a window.
         """
         p, tile_q = self._problem, self._tile_q
         shape = p.batch, p.heads, self._per_head, self._splits
@@ -86,13 +89,18 @@ class QueryBlocks:
         if row >= p.rows(b):
             return []
         first, last = attended_keys(p, b, row, tile_q, self._tile_kv, split, self._splits)
+
+        def keys(tensor: Tensor) -> View:
+            return self._keys.view(tensor, b, h // p.group).window(first, last - first)
+
         o = self._queries.view(self._o, b, h).window(row, tile_q)
         lse = self._queries.columns(self._lse, b, h).window(0, 1, row, tile_q)
         views = (
             self._queries.view(self._q, b, h).window(row, tile_q),
-            self._keys.view(self._k, b, h // p.group).window(first, last - first),
-            self._keys.view(self._v, b, h // p.group).window(first, last - first),
+            keys(self._k),
+            keys(self._v),
             *((o, lse) if self._partials is None else self._partials.block(split, o)),
+            *self._dequantisation.views(b, h // p.group, keys),
         )
         diagonal = row + p.diagonal_of(b) - first if p.causal else NO_MASK
         backward = self._kv_order == "backward" or (self._kv_order == "sawtooth" and block % 2 == 1)
@@ -155,15 +163,16 @@ def query_block_bytes(plan: Plan, tile_q: int, tile_kv: int, splits: int = 1) ->
     With splits, a partial O and LSE per split is written and read again.
     """
     p = plan.problem
-    rows = keys = 0
+    rows = keys = readers = 0
     for b, row, split in _block_splits(p, tile_q, splits):
         first, last = attended_keys(p, b, row, tile_q, tile_kv, split, splits)
         keys += last - first
+        readers += first < last
         rows += min(tile_q, p.rows(b) - row) if first < last else 0
-    same = 1 if p.lengths else p.batch
-    k_bytes, v_bytes = p.dim * p.kv_storage.element_bytes, p.dim_v * p.v_storage.element_bytes
-    read = {"Q": rows * p.dim * p.storage.element_bytes, "K": keys * k_bytes, "V": keys * v_bytes}
-    traffic = {name: (same * p.heads * n, 0) for name, n in read.items()} | written_once(plan, "O", "LSE")
+    same = p.heads * (1 if p.lengths else p.batch)
+    read = {"Q": same * rows * p.dim * p.storage.element_bytes}
+    read |= kv_bytes(plan.tensors, p, same * keys, same * readers)
+    traffic = {name: (moved, 0) for name, moved in read.items()} | written_once(plan, "O", "LSE")
     if splits == 1:
         return traffic
     return traffic | Partials(splits, plan.tensor("O_partial"), plan.tensor("LSE_partial")).traffic

@@ -36,6 +36,12 @@ class SequenceRows:
             return tensor.view(sequence, head)
         return tensor.view(0, head).window(self._starts[sequence], self._lengths[sequence])
 
+    def place(self, sequence: int) -> tuple[int, slice]:
+        """(batch entry, rows) of a sequence in the tensors."""
+        if not self._lengths:
+            return sequence, slice(0, self.rows)
+        return 0, slice(self._starts[sequence], self._starts[sequence] + self._lengths[sequence])
+
     def columns(self, tensor: Tensor, sequence: int, head: int) -> View:
         """The same of a tensor that has one number per row, [batch, heads, 1, rows] (LSE)."""
         if not self._lengths:

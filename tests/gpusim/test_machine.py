@@ -21,9 +21,8 @@ from gpusim.machine import L2_STARTS, simulate
 from gpusim.result import Result
 from gpusim.spec import load_gpu
 from tests.gpusim.simulations import counts, machine, plan_of, random_plans, run, sectors, whole_sums
-from tests.traces.problems import random_inputs
+from tests.traces.problems import ATTENTION, random_inputs
 from traces import numeric
-from traces.algorithms import ALGORITHMS
 from traces.launch import Plan
 from traces.ops import Load, Op, Reduce, Store
 from traces.record import record
@@ -43,18 +42,18 @@ SCRIPT = f"""
 import json
 from tests.gpusim.simulations import plan_of, run
 from tests.gpusim.test_machine import outcome
-print(json.dumps({{a: outcome(run(plan_of(a, **{FIXED}), {SMALL_L2!r})) for a in {list(ALGORITHMS)}}}))
+print(json.dumps({{a: outcome(run(plan_of(a, **{FIXED}), {SMALL_L2!r})) for a in {list(ATTENTION)}}}))
 """
 
 
 def test_is_the_outcome_the_same_again_and_in_another_process() -> None:
-    here = {a: outcome(run(plan_of(a, **FIXED), SMALL_L2)) for a in ALGORITHMS}
-    assert {a: outcome(run(plan_of(a, **FIXED), SMALL_L2)) for a in ALGORITHMS} == here
+    here = {a: outcome(run(plan_of(a, **FIXED), SMALL_L2)) for a in ATTENTION}
+    assert {a: outcome(run(plan_of(a, **FIXED), SMALL_L2)) for a in ATTENTION} == here
     other = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     assert json.loads(other.stdout) == here
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ATTENTION)
 def test_do_counters_not_depend_on_how_finely_time_is_binned(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fine = run(plan_of(algorithm, **FIXED), SMALL_L2)
     monkeypatch.setattr(gpusim.memory.state, "TIMELINE_BINS", 8)
@@ -94,7 +93,7 @@ def test_does_the_simulator_move_the_tiles_that_compute_attention(plan: Plan) ->
     assert +counts(result, C.SM_WRITE) == +written
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ATTENTION)
 def test_does_a_trace_file_give_the_same_outcome_as_its_plan(algorithm: str, tmp_path: Path) -> None:
     plan = plan_of(algorithm, **FIXED)
     record(plan, tmp_path / "trace.npz")
@@ -114,7 +113,7 @@ def test_does_twice_the_hbm_bandwidth_never_slow_the_naive_kernels(shape: dict[s
             assert after.cycles <= 1.001 * before.cycles, f"{before.name}, l2.size={size}"
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ATTENTION)
 def test_does_a_larger_l2_never_read_more_from_dram(algorithm: str) -> None:
     plan = plan_of(algorithm, heads=4, seq=1024, dim=64)
     sizes = ("0", "128KiB", "512KiB", "2MiB", "8MiB", "60MiB", "inf")
@@ -124,7 +123,7 @@ def test_does_a_larger_l2_never_read_more_from_dram(algorithm: str) -> None:
     assert read[0] > read[-1]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ATTENTION)
 def test_are_l2_reads_sm_reads_without_a_coalescer_and_fewer_with_one(algorithm: str) -> None:
     plan = plan_of(algorithm, heads=8, seq=1024, dim=64)
     apart, merged = run(plan, "noc.coalescer=none").total(), run(plan).total()
@@ -134,7 +133,7 @@ def test_are_l2_reads_sm_reads_without_a_coalescer_and_fewer_with_one(algorithm:
     assert merged.l2_read_bytes * width >= merged.sm_read_bytes
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ATTENTION)
 def test_does_a_warm_l2_read_no_more_than_a_cold_one_and_a_flushed_one_no_less(algorithm: str) -> None:
     """Exactly where tensors fit. Where they thrash, write-backs of the round before shift a little who comes first."""
     plan = plan_of(algorithm, heads=2, seq=640, dim=64)
@@ -149,7 +148,7 @@ def test_does_a_warm_l2_read_no_more_than_a_cold_one_and_a_flushed_one_no_less(a
 def test_does_an_a100_run_it(algorithm: str) -> None:
     gpu = load_gpu("a100-80gb-sxm")
     problem = plan_of("naive", heads=8, seq=1024, dim=128, causal=True).problem
-    module = ALGORITHMS[algorithm]
+    module = ATTENTION[algorithm]
     plan = module.plan(problem, module.default_schedule(problem, "mma_sync", gpu.sm.count))
     result = simulate(plan, gpu, check=True)
     total = result.total()

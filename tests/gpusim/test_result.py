@@ -14,7 +14,7 @@ from gpusim.counters import C
 from gpusim.machine import L2_STARTS
 from gpusim.result import Result
 from tests.gpusim.simulations import counts, plan_of, random_plans, run, whole_sums
-from traces.algorithms import ALGORITHMS
+from tests.traces.problems import ATTENTION
 from traces.launch import Plan
 
 BYTES = (
@@ -39,7 +39,7 @@ LEVELS = {
 }
 
 
-@pytest.fixture(scope="module", params=ALGORITHMS)
+@pytest.fixture(scope="module", params=ATTENTION)
 def result(request: pytest.FixtureRequest) -> Result:
     plan = plan_of(request.param, heads=4, kv_heads=2, seq=330, seq_kv=400, dim=64, causal=True)
     return run(plan, "l2.size=512KiB")
@@ -129,7 +129,7 @@ def test_do_kernels_with_products_run_at_the_clock_that_tensor_load_leaves(
     assert document["machine"]["clock_hz"] == pytest.approx(1e6 * total["cycles"] / total["time_us"])
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ATTENTION)
 def test_does_a_kernel_whose_first_block_sees_no_key_slow_down_as_well(algorithm: str) -> None:
     result = run(plan_of(algorithm, heads=2, seq=400, seq_kv=96, dim=64, causal=True))
     for kernel in result.kernels:

@@ -16,10 +16,17 @@ from traces.algorithms import ALGORITHMS
 from traces.execute import BarrierState, run_agents
 from traces.launch import KernelLaunch, Plan, WorkItem
 from traces.ops import Load, Matmul, Op, Reduce, Store, Vector
-from traces.problem import AttentionProblem
+from traces.problem import KV_SCALES, AttentionProblem
+from traces.quantise import dequantised_cache, quantised_cache
 from traces.tensor import Tile, View
 
 DIMS = (32, 40, 64, 80, 128, 256)
+
+CACHE_ONLY = {"kv_append"}
+"""Algorithms that keep the KV cache and attend to nothing."""
+
+ATTENTION = {name: module for name, module in ALGORITHMS.items() if name not in CACHE_ONLY}
+"""Algorithms that compute attention or its gradients."""
 
 
 @st.composite
@@ -29,7 +36,8 @@ def problems(
     """Ragged lengths both ways, MHA, GQA and MQA, both masks, both layouts, and some of `features`.
 
     With `lengths`, half of the batches are of unequal sequences, some of them empty; with `window`, some causal masks
-    have one; with `dim_v`, a third of the heads have other columns of V than of K, in a format of their own.
+    have one; with `dim_v`, a third of the heads have other columns of V than of K, in a format of their own; with
+    `quantised_kv`, half of the caches have K, V or both in int8 or fp8.
     """
     kv_heads, group = draw(st.sampled_from(((1, 1), (2, 1), (1, 3), (2, 2), (3, 3), (1, 7))))
     causal, formats = draw(st.booleans()), ("fp16", "bf16", "fp32")
@@ -41,18 +49,30 @@ def problems(
         queries, keys = zip(*draw(pairs.filter(lambda drawn: all(map(max, zip(*drawn, strict=True))))), strict=True)
         lengths = {"lengths": queries, "kv_lengths": keys}
     other_v = "dim_v" in features and draw(st.sampled_from((False, False, True)))
+    dtype = draw(st.sampled_from(formats))
+    stored: dict[str, Any] = {"v_dtype": draw(st.sampled_from(formats)) if other_v else ""}
+    if "quantised_kv" in features and draw(st.booleans()):
+        stored = draw(quantised_formats(dtype))
     return AttentionProblem(
+        **stored,
         **lengths,
         heads=kv_heads * group,
         kv_heads=kv_heads,
         dim=draw(st.sampled_from(dims)),
         dim_v=draw(st.sampled_from(dims)) if other_v else 0,
-        dtype=draw(st.sampled_from(formats)),
-        v_dtype=draw(st.sampled_from(formats)) if other_v else "",
+        dtype=dtype,
         causal=causal,
         window=draw(st.integers(0, longest)) if causal and "window" in features else 0,
         layout=draw(st.sampled_from(("bhsd", "bshd"))),
     )
+
+
+@st.composite
+def quantised_formats(draw: st.DrawFn, dtype: str) -> dict[str, Any]:
+    """Fields of a problem with K, V or both in int8 or fp8."""
+    k, v = draw(st.sampled_from((("int8", ""), ("fp8", ""), ("int8", "fp8"), ("fp8", dtype), (dtype, "int8"))))
+    scale, outliers = draw(st.sampled_from(KV_SCALES)), draw(st.integers(0, 3)) if k != dtype else 0
+    return {"kv_dtype": k, "v_dtype": v, "kv_scale": scale, "outlier_channels": outliers}
 
 
 def hook(algorithm: str, name: str, default: Any) -> Any:
@@ -91,10 +111,11 @@ def random_inputs(plan: Plan, seed: int = 0) -> Arrays:
 
 
 def normal_inputs(plan: Plan, seed: int) -> Arrays:
-    """Normal numbers for every input tensor."""
+    """Normal numbers for every input tensor; of a quantised cache, its codes and scales."""
     generator = np.random.default_rng(seed)
     shapes = {name: plan.tensor(name) for name in plan.inputs}
-    return {n: generator.standard_normal((t.batch, t.heads, t.rows, t.cols), np.float32) for n, t in shapes.items()}
+    found = {n: generator.standard_normal((t.batch, t.heads, t.rows, t.cols), np.float32) for n, t in shapes.items()}
+    return found | (quantised_cache(plan.problem, found["K"], found["V"]) if "K" in found else {})
 
 
 def expected(plan: Plan, inputs: Arrays) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
@@ -102,7 +123,7 @@ def expected(plan: Plan, inputs: Arrays) -> dict[str, tuple[NDArray[np.float64],
     own = hook(plan.algorithm, "expected_of", None)
     if own is not None:
         return own(plan, inputs)  # type: ignore[no-any-return]
-    right = reference(plan.problem, inputs["Q"], inputs["K"], inputs["V"])
+    right = reference(plan.problem, inputs["Q"], *dequantised_cache(plan.problem, inputs))
     return {"O": (right.output, right.output_bound), "LSE": (right.lse, right.lse_bound)}
 
 
@@ -257,3 +278,7 @@ def byte_addresses(tile: Tile, view: View) -> NDArray[np.int64]:
     offset, runs, run_bytes = tile.span(view)
     starts = view.address + offset + np.arange(runs, dtype=np.int64) * view.pitch_bytes
     return (starts[:, None] + np.arange(run_bytes)).ravel()
+
+
+for _name in ALGORITHMS:  # at once, because a module that holds tests of hypothesis cannot be imported within another
+    import_module(f"tests.traces.algorithms.test_{_name}")

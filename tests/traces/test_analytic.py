@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.traces.problems import default_plan
-from traces.algorithms import ALGORITHMS
+from tests.traces.problems import ATTENTION, default_plan
 from traces.analytic import analytic, compulsory_bytes, sm_port_bytes, textbook, total
 from traces.footprint import MIB, footprint, footprint_table
 from traces.launch import Plan
@@ -28,7 +27,7 @@ def test_is_flash_8nd(algorithm: str) -> None:
     assert form["arithmetic_intensity"] == 2048
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ATTENTION)
 def test_do_batch_heads_and_bytes_per_element_scale_the_forms(algorithm: str) -> None:
     one = total(textbook(default_plan(algorithm, heads=1, seq=512)))
     assert total(textbook(default_plan(algorithm, batch=3, heads=4, seq=512, dtype="fp32"))) == 24 * one
@@ -54,7 +53,7 @@ def test_is_compulsory_traffic_once_per_tensor_and_direction() -> None:
     }
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ATTENTION)
 @pytest.mark.parametrize("causal", [False, True])
 def test_do_sm_ports_carry_at_least_the_compulsory_bytes(algorithm: str, causal: bool) -> None:
     plan = default_plan(algorithm, heads=4, kv_heads=2, seq=300, seq_kv=500, causal=causal)

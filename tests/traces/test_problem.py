@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.traces.problems import problems
-from traces.algorithms import ALGORITHMS, algorithm
+from tests.traces.problems import ATTENTION, problems
+from traces.algorithms import algorithm
 from traces.problem import AttentionProblem
 from traces.schedule import key_value_blocks
 
@@ -36,6 +36,7 @@ def test_does_a_problem_survive_its_dictionary(problem: AttentionProblem) -> Non
         ({"kv_scale": "row"}, "kv_scale 'row' is not one of token, channel, head"),
         ({"outlier_channels": 4}, "outlier_channels 4 needs a quantised K, not fp16"),
         ({"prefix": 16}, "prefix 16 needs a page_size"),
+        ({"prefix": 8, "page_size": 4, "kv_dtype": "fp8", "kv_scale": "head"}, "kv_scale head with a prefix"),
         ({"prefix": 5, "page_size": 4, "lengths": (1, 1), "kv_lengths": (9, 4)}, "longer than the shortest sequence"),
         ({"sequence": 8}, r"unknown fields \['sequence'\]"),
     ],
@@ -77,7 +78,7 @@ def test_is_a_feature_that_an_algorithm_lacks_refused_by_name() -> None:
     AttentionProblem(lengths=(3, 4)).require({"lengths"})
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ATTENTION)
 def test_is_a_wrong_schedule_key_or_value_refused(name: str) -> None:
     schedule = algorithm(name).Schedule_()
     assert schedule.changed({"tile_q": "64"}) == schedule.changed({"tile_q": 64})

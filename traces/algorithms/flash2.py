@@ -6,14 +6,16 @@ log-sum-exp are written. The next K is copied while the softmax runs, V while QK
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from traces.combine import MAX_SPLITS, choose_splits
+from traces.kv_tiles import KvSource, Loading, kv_shared_bytes
 from traces.launch import CtaResources, KernelLaunch, Plan
-from traces.ops import Load, Matmul, Program, Store, Vector, Wait
+from traces.ops import Load, Matmul, Op, Program, Store, Vector, Wait
 from traces.problem import AttentionProblem
 from traces.query_blocks import CTA_ORDERS, FEATURES, QueryBlocks, query_block_bytes
 from traces.schedule import KV_ORDERS, Schedule, key_value_blocks, require, require_multiple, require_one_of
@@ -94,7 +96,7 @@ def splits_of(problem: AttentionProblem, schedule: Flash2Schedule) -> int:
 def plan(problem: AttentionProblem, schedule: Flash2Schedule) -> Plan:
     """Tensors and the launch, or two with splits."""
     p = problem
-    p.require(FEATURES)
+    p.require((*FEATURES, "quantised_kv"))
     grid = QueryBlocks(
         p,
         tile_q=schedule.tile_q,
@@ -109,13 +111,12 @@ def plan(problem: AttentionProblem, schedule: Flash2Schedule) -> Plan:
         diagonal, backward = parameters
         return (flash2_block(matrices, diagonal, backward, p, schedule),)
 
-    key_bytes = p.dim * p.kv_storage.element_bytes + p.dim_v * p.v_storage.element_bytes
-    shared = schedule.tile_q * p.dim * p.storage.element_bytes + schedule.stages * schedule.tile_kv * key_bytes
+    shared = schedule.tile_q * p.dim * p.storage.element_bytes + kv_shared_bytes(p, schedule.tile_kv, schedule.stages)
     resources = CtaResources(schedule.warps * 32, 255, shared)
     launch = KernelLaunch(
         "flash2_forward", len(grid), resources, grid.items, agents, schedule.instruction, schedule.warps
     )
-    return Plan(name, p, schedule, grid.tensors, (launch, *grid.combine()), ("Q", "K", "V"), ("O", "LSE"))
+    return Plan(name, p, schedule, grid.tensors, (launch, *grid.combine()), grid.inputs, ("O", "LSE"))
 
 
 def flash2_block(
@@ -125,22 +126,23 @@ def flash2_block(
     S = QK_j^T, K_{j+1} under the softmax; with `stages` > 1 both run that much further ahead. A block that attends to
     no key writes its zeros at once.
     """
-    q, k, v, o, lse = matrices
+    q, k, v, o, lse = matrices[:5]
+    k_source, v_source = (KvSource(name, matrices, problem) for name in "KV")
     rows, step, scale = schedule.tile_q, schedule.tile_kv, np.float32(problem.scale)
     steps = key_value_blocks(blocks(k.rows, step), "backward" if backward else "forward", 0)
     q_tile: Any = None
     if steps:
         q_tile = yield Load(q.tile(0, rows))
 
-    def load(matrix: Matrix, position: int) -> Load:
-        return Load(matrix.tile(steps[position] * step, step))
+    def load(source: KvSource, position: int) -> Generator[Op, Any, Loading]:
+        return source.load(steps[position] * step, step)
 
     k_tiles: list[Any] = []
     v_tiles: list[Any] = []
     for position in range(min(schedule.stages, len(steps))):
-        k_tiles.append((yield load(k, position)))
+        k_tiles.append((yield from load(k_source, position)))
         if position + 1 < min(schedule.stages, len(steps)):
-            v_tiles.append((yield load(v, position)))
+            v_tiles.append((yield from load(v_source, position)))
 
     maximum = np.full((q.rows, 1), -np.inf, np.float32)
     total = np.zeros((q.rows, 1), np.float32)
@@ -148,12 +150,12 @@ def flash2_block(
     if steps:
         yield Wait(q_tile)
     for position, block in enumerate(steps):
-        yield Wait(k_tiles[position])
+        k_tile = yield from k_source.ready(k_tiles[position])
         if len(v_tiles) < len(steps):
-            v_tiles.append((yield load(v, len(v_tiles))))
-        scores = yield Matmul(q_tile, k_tiles[position], (rows, step, q.cols), transpose_b=True)
+            v_tiles.append((yield from load(v_source, len(v_tiles))))
+        scores = yield Matmul(q_tile, k_tile, (rows, step, q.cols), transpose_b=True)
         if len(k_tiles) < len(steps):
-            k_tiles.append((yield load(k, len(k_tiles))))
+            k_tiles.append((yield from load(k_source, len(k_tiles))))
         first = block * step
         state = yield Vector(
             lambda s, m, t, acc, first=first: online_step(
@@ -165,8 +167,8 @@ def flash2_block(
             results=4,
         )
         probabilities, maximum, total, output = state
-        yield Wait(v_tiles[position])
-        output = yield Matmul(probabilities, v_tiles[position], (rows, v.cols, step), output, a_in_registers=True)
+        v_tile = yield from v_source.ready(v_tiles[position])
+        output = yield Matmul(probabilities, v_tile, (rows, v.cols, step), output, a_in_registers=True)
         k_tiles[position] = v_tiles[position] = None
     result, row_lse = yield Vector(finish, (maximum, total, output), instructions=2 * rows * v.cols, results=2)
     yield Store(o.tile(0, rows), result)
@@ -174,8 +176,8 @@ def flash2_block(
 
 
 def textbook(plan: Plan) -> Traffic:
-    """8Nd bytes per fp16 head: Q, K and V read, O written; LSE is left out."""
-    return read_once(plan, "Q", "K", "V") | written_once(plan, "O")
+    """8Nd bytes per fp16 head: Q, K and V read, O written; LSE is left out. Scales of a quantised cache are in."""
+    return read_once(plan, *plan.inputs) | written_once(plan, "O")
 
 
 def sm_port(plan: Plan) -> Traffic:

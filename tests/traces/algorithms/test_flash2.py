@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from traces.query_blocks import CTA_ORDERS, FEATURES
+from traces import query_blocks
+from traces.query_blocks import CTA_ORDERS
 from traces.schedule import KV_ORDERS
 
 
@@ -26,5 +27,4 @@ def _schedules() -> st.SearchStrategy[dict[str, Any]]:
 
 
 SCHEDULES = _schedules()
-
-__all__ = ["FEATURES", "SCHEDULES"]
+FEATURES = (*query_blocks.FEATURES, "quantised_kv")
