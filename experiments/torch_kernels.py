@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from experiments.measurements import MeasuredCall, MeasuredKernel
 from traces.algorithms import algorithm
 from traces.algorithms.flash2_backward import Flash2BackwardSchedule
-from traces.algorithms.flash3 import ROWS_PER_WARPGROUP, Flash3Schedule
+from traces.algorithms.flash3 import Flash3Schedule
 from traces.algorithms.naive import NaiveSchedule
 from traces.algorithms.naive_backward import NaiveBackwardSchedule
+from traces.flash3_block import ROWS_PER_WARPGROUP
 from traces.gemm_grid import Tiling
 from traces.launch import Plan
 from traces.schedule import Schedule
