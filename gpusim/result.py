@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -232,7 +232,7 @@ class Result:
             "gpu": gpu.name,
             "algorithm": plan.algorithm,
             "problem": plan.problem.to_dict(),
-            "schedule": {name: getattr(plan.schedule, name) for name in plan.schedule.__slots__},
+            "schedule": asdict(plan.schedule),
             "l2": self.l2_start,
             "kernels": [k.to_dict(names) for k in self.kernels],
             "total": {k: v for k, v in total.items() if k != "by_tensor"},
