@@ -65,7 +65,7 @@ def select(
 
     Args:
         l2_states: which files.
-        only: `naive` or `cudnn` (both masks); empty for both.
+        only: `naive`, `cudnn` (both masks) or `decode`; empty for all.
         match: text that the label must contain.
         max_gb: leave out calls that moved more than this through the SM ports, GB.
     """
@@ -158,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
         which.add_argument(
             f"--{name}", dest="states", action="store_const", const=states, help=f"{name} L2 measurements"
         )
-    parser.add_argument("--only", choices=("naive", "cudnn"), default="", help="one PyTorch path")
+    parser.add_argument("--only", choices=("naive", "cudnn", "decode"), default="", help="one PyTorch path")
     parser.add_argument("--match", default="", metavar="TEXT", help="calls whose label contains TEXT, e.g. H32_N4096")
     parser.add_argument("--max-gb", type=float, default=float("inf"), help="skip calls with more GB at the SM ports")
     parser.add_argument("--gpu", default="h200", help="GPU preset or file")

@@ -83,8 +83,7 @@ def _plans(args: argparse.Namespace, gpu: GpuSpec) -> list[Plan]:
     twice = [name for name in args.algorithms if args.algorithms.count(name) > 1]
     if twice:
         raise UserError(f"algorithm {twice[0]} is given twice")
-    problem = problem_from(args)
-    return [plan_from(args, name, problem, gpu) for name in args.algorithms]
+    return [plan_from(args, name, problem_from(args, name), gpu) for name in args.algorithms]
 
 
 def _replayed(args: argparse.Namespace) -> Plan:

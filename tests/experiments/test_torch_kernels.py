@@ -35,9 +35,9 @@ def test_a_foreign_kernel_name_is_refused() -> None:
         CublasTile.parse("ampere_h16816gemm_128x128_ldg8_stages_32x5_tn")
 
 
-def test_all_naive_and_cudnn_calls_are_mapped_and_nothing_else() -> None:
-    assert {m.call.algorithm for m in MAPPED} == {"naive", "cudnn", "cudnn_causal"}
-    assert len(MAPPED) == 21
+def test_all_naive_cudnn_and_decode_calls_are_mapped_and_nothing_else() -> None:
+    assert {m.call.algorithm for m in MAPPED} == {"naive", "cudnn", "cudnn_causal", "decode_flash"}
+    assert len(MAPPED) == 25
 
 
 @pytest.mark.parametrize("mapped", MAPPED, ids=lambda m: m.call.label)
@@ -47,7 +47,10 @@ def test_grids_are_the_measured_ones(mapped) -> None:  # type: ignore[no-untyped
     assert [k.resources.threads for k in launches] == [k.threads for k in mapped.call.kernels]
 
 
-@pytest.mark.parametrize("mapped", MAPPED, ids=lambda m: m.call.label)
+DECODE = [m for m in MAPPED if m.algorithm == "decode_split"]
+
+
+@pytest.mark.parametrize("mapped", [m for m in MAPPED if m not in DECODE], ids=lambda m: m.call.label)
 def test_sm_port_bytes_are_the_measured_ones(mapped) -> None:  # type: ignore[no-untyped-def]
     """Reads within 0.1 %: what is left is the tile counter that each persistent CTA reads, 32 bytes a tile."""
     measured = dict(zip((k.name for k in mapped.plan().launches), mapped.call.kernels, strict=True))
@@ -75,3 +78,16 @@ def test_cudnn_tiles_are_128_by_128(mapped) -> None:  # type: ignore[no-untyped-
 
 def test_paths_without_a_counterpart_are_left_out() -> None:
     assert all(map_call(c) is None for c in attention_calls("h200", "warm") if c.algorithm.startswith("flash"))
+
+
+@pytest.mark.parametrize("mapped", DECODE, ids=lambda m: m.call.label)
+def test_decode_reads_queries_and_the_cache_exactly_once(mapped) -> None:  # type: ignore[no-untyped-def]
+    """Also the combine kernel's partial results, but for more of their LSE (8 bytes per row and split, not 4).
+
+    Writes are not compared: unlike the algorithm's, these kernels' include spilled registers.
+    """
+    attention, *combine = zip(mapped.plan().launches, mapped.call.kernels, strict=True)
+    assert attention[1].sm_read_bytes == port_bytes(attention[0]).sm_read
+    for launch, kernel in combine:
+        count = port_bytes(launch)
+        assert kernel.sm_read_bytes - count.sm_read == count.sm_read - count.sm_read // 516 * 512

@@ -74,7 +74,7 @@ def test_table_summary_and_csv() -> None:
     assert len(file.getvalue().splitlines()) == 4
 
 
-@pytest.mark.parametrize(("only", "count"), [("naive", 7), ("cudnn", 14), ("", 21)])
+@pytest.mark.parametrize(("only", "count"), [("naive", 7), ("cudnn", 14), ("decode", 4), ("", 25)])
 def test_selection_by_path(only: str, count: int) -> None:
     assert len(select(["warm"], only)) == count
 
