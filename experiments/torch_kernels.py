@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from experiments.measurements import MeasuredCall, MeasuredKernel
 from traces.algorithms import algorithm
+from traces.algorithms.decode_split import DecodeSplitSchedule
 from traces.algorithms.flash2_backward import Flash2BackwardSchedule
 from traces.algorithms.flash3 import Flash3Schedule
 from traces.algorithms.naive import NaiveSchedule
@@ -27,6 +28,7 @@ __all__ = [
     "CublasTile",
     "MappedCall",
     "cudnn_schedule",
+    "decode_schedule",
     "flash_backward_schedule",
     "map_call",
     "naive_backward_schedule",
@@ -127,6 +129,8 @@ def map_call(call: MeasuredCall) -> MappedCall | None:
         return MappedCall(call, "naive_backward", naive_backward_schedule(call.kernels))
     if call.algorithm == "flash_bwd":
         return MappedCall(call, "flash2_backward", flash_backward_schedule(call))
+    if call.algorithm == "decode_flash":
+        return MappedCall(call, "decode_split", decode_schedule(call.kernels[0]))
     return None
 
 
@@ -219,3 +223,17 @@ def cudnn_schedule(kernel: MeasuredKernel) -> Flash3Schedule:
         overlap=False,
         persistent_ctas=kernel.ctas,
     )
+
+
+def decode_schedule(kernel: MeasuredKernel) -> DecodeSplitSchedule:
+    """FlashAttention-2's forward with one query row per head: 4 warps, whose heads of a group are the rows of a tile.
+
+    The grid is (1, splits, batch x KV heads) of 64 rows by 128 keys, or (1, batch, KV heads) of 128 by 64 without
+    splits; the shared memory of both is that of Q and one tile of K and V each, for 128 columns of fp16.
+    """
+    splits, tiles = (kernel.grid[1], (64, 128)) if kernel.name.startswith("flash_fwd_splitkv") else (1, (128, 64))
+    if kernel.dynamic_shared_bytes != (tiles[0] + 2 * tiles[1]) * 128 * 2:
+        raise ValueError(
+            f"kernel {kernel.name!r} has {kernel.dynamic_shared_bytes} bytes of shared memory, not {tiles}'s"
+        )
+    return DecodeSplitSchedule(tile_q=tiles[0], tile_kv=tiles[1], warps=kernel.threads // 32, splits=splits)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -158,10 +159,8 @@ class _Kernel:
         for item in self._launch.work(index):
             program = self._programs.program_of(self._launch, item)
             if program == len(self._tensor_rows):
-                tensors = [v.tensor.index for v in item.views]
-                self._tensor_rows.append(tensors + [0] * (oc.MAX_VIEWS - len(tensors)))
-            addresses = [v.address for v in item.views]
-            rows.append([program, *addresses, *[0] * (oc.MAX_VIEWS - len(addresses))])
+                self._tensor_rows.append([v.tensor.index for v in item.views])
+            rows.append([program, *chain.from_iterable(v.addresses for v in item.views)])
         return rows
 
     def _take(self, cta: int) -> list[list[int]]:

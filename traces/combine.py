@@ -16,14 +16,16 @@ from traces.dtypes import DTYPES
 from traces.launch import CtaResources, KernelLaunch, WorkItem
 from traces.ops import Load, Program, Store, Vector, Wait
 from traces.softmax import Array
-from traces.tensor import Matrix, Tensor, TensorTable, View
+from traces.tensor import AnyView, Matrix, Tensor, TensorTable, View, stacked
 from traces.traffic import Traffic
 
 MAX_SPLITS = 128
 PARTIALS = ("O_partial", "LSE_partial")
 
-LOADS_IN_FLIGHT = 4
-"""Partial tiles of O that a combine CTA has under way."""
+LOADS_IN_FLIGHT = 1
+"""Partial tiles of O that a combine CTA has under way. The CUDA release waits for each: its measured combine kernels
+take 740 cycles more per split with a cold L2 and 375 with a warm one, about one latency (experiments/measured/h200,
+`decode_flash`)."""
 
 
 def choose_splits(ctas: int, slots: int, kv_blocks: int) -> int:
@@ -78,28 +80,31 @@ class Partials:
     def combine(self, o: Tensor, lse: Tensor | None = None, name: str = "combine") -> KernelLaunch:
         """The launch that merges all splits into `o` and, where there is one, `lse` [batch, heads, 1, rows].
 
-        A CTA of 128 threads takes a few rows of one head, as the CUDA release: 4 of 128 columns, 8 of 64, else 16.
+        A CTA of 128 threads takes a few rows, as the CUDA release: 4 of 128 columns, 8 of 64, else 16; they are of one
+        head, or all rows of several.
         """
         rows = 4 if o.cols % 128 == 0 else 8 if o.cols % 64 == 0 else 16
-        blocks = -(-o.rows // rows)
-        apart = (self.splits - 1) * o.rows
+        blocks, heads = -(-o.rows // rows), max(1, rows // o.rows)
+        matrices = o.batch * o.heads
 
         def work(cta: int) -> Sequence[WorkItem]:
-            head_and_batch, block = divmod(cta, blocks)
-            b, h = divmod(head_and_batch, o.heads)
-            result = o.view(b, h).window(block * rows, rows)
-            views = (
-                self.o.view(b, h).window(result.row, apart + result.rows),
-                self.lse.view(b, h).window(0, self.splits, result.row, result.rows),
-                result,
+            group, block = divmod(cta, blocks)
+            ends = [divmod(h, o.heads) for h in range(group * heads, min(matrices, (group + 1) * heads))]
+            row, kept = block * rows, min(rows, o.rows - block * rows)
+            views: tuple[AnyView, ...] = (
+                stacked([self.o.view(*h).window(s * o.rows + row, kept) for s in range(self.splits) for h in ends]),
+                stacked([self.lse.view(*h).window(0, self.splits, row, kept) for h in ends]),
+                stacked([o.view(*h).window(row, kept) for h in ends]),
             )
-            return [WorkItem(views if lse is None else (*views, lse.view(b, h).window(0, 1, result.row, rows)), ())]
+            if lse is not None:
+                views = (*views, stacked([lse.view(*h).window(0, 1, row, kept) for h in ends]))
+            return [WorkItem(views, (len(ends),))]
 
         def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
-            return (combine_rows(matrices, o.rows),)
+            return (combine_rows(matrices, parameters[0]),)
 
         resources = CtaResources(128, 64, 4 * rows * (self.splits + LOADS_IN_FLIGHT * o.cols))
-        return KernelLaunch(name, o.batch * o.heads * blocks, resources, work, agents, warps=4)
+        return KernelLaunch(name, -(-matrices // heads) * blocks, resources, work, agents, warps=4)
 
     @property
     def traffic(self) -> Traffic:
@@ -107,32 +112,36 @@ class Partials:
         return {t.name: (t.size_bytes, t.size_bytes) for t in (self.o, self.lse)}
 
 
-def combine_rows(matrices: tuple[Matrix, ...], apart: int) -> Program:
-    """Merge the splits of a few rows; those of one row lie `apart` rows from each other."""
+def combine_rows(matrices: tuple[Matrix, ...], heads: int) -> Program:
+    """Merge the splits of a few rows. O is stacked split by split, LSE head by head: [heads x splits, rows of each]."""
     partial_o, partial_lse, o, *lse = matrices
-    splits = partial_lse.rows
-    partial_lses = yield Load(partial_lse.tile(0, splits))
+    splits = partial_lse.rows // heads
+    partial_lses = yield Load(partial_lse.tile(0, partial_lse.rows))
     tiles: list[Any] = []
     for split in range(min(LOADS_IN_FLIGHT, splits)):
-        tiles.append((yield Load(partial_o.tile(split * apart, o.rows))))
+        tiles.append((yield Load(partial_o.tile(split * o.rows, o.rows))))
     yield Wait(partial_lses)
     weights, row_lse = yield Vector(
-        merge_weights, (partial_lses,), exps=splits * o.rows, instructions=4 * splits * o.rows, results=2
+        lambda lses: merge_weights(lses.reshape(heads, splits, -1).swapaxes(0, 1).reshape(splits, -1)),
+        (partial_lses,),
+        exps=splits * o.rows,
+        instructions=4 * splits * o.rows,
+        results=2,
     )
     output: Any = np.zeros((o.rows, o.cols), np.float32)
     for split in range(splits):
         yield Wait(tiles[split])
+        if len(tiles) < splits:
+            tiles.append((yield Load(partial_o.tile(len(tiles) * o.rows, o.rows))))
         output = yield Vector(
             lambda acc, w, part, split=split: acc + w[split][:, None] * part,
             (output, weights, tiles[split]),
             instructions=o.rows * o.cols,
         )
         tiles[split] = None
-        if len(tiles) < splits:
-            tiles.append((yield Load(partial_o.tile(len(tiles) * apart, o.rows))))
     yield Store(o.tile(0, o.rows), output)
     for matrix in lse:
-        yield Store(matrix.tile(0, 1), row_lse)
+        yield Store(matrix.tile(0, matrix.rows), row_lse)
 
 
 def merge_weights(lses: Array) -> tuple[Array, Array]:

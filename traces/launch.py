@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from traces.ops import Program
 from traces.problem import AttentionProblem
-from traces.tensor import Matrix, Tensor, View
+from traces.tensor import AnyView, Matrix, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class WorkItem:
     `shape_key` run the same operations at other addresses.
     """
 
-    views: tuple[View, ...]
+    views: tuple[AnyView, ...]
     parameters: tuple[int, ...]
 
     def shape_key(self) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from traces.execute import BarrierState, run_agents
 from traces.launch import KernelLaunch, Plan, WorkItem
 from traces.ops import Arrive, Await, Barrier, Load, Matmul, Op, Reduce, Store, Vector, Wait
-from traces.tensor import Tile, View
+from traces.tensor import AnyView, Tile
 
 Array = NDArray[np.float32]
 
@@ -112,10 +112,9 @@ class _Numeric:
             product = op.accumulator + product
         return self._start(product) if op.asynchronous else product
 
-    def _place(self, tile: Tile) -> tuple[View, tuple[int, int, slice, slice]]:
+    def _place(self, tile: Tile) -> tuple[AnyView, tuple[Any, ...]]:
         view = self.item.views[tile.matrix.slot]
-        row, col = view.row + tile.row, view.col + tile.col
-        return view, (view.batch, view.head, slice(row, row + tile.rows), slice(col, col + tile.cols))
+        return view, view.index(tile.row, tile.rows, tile.col, tile.cols)
 
     def _read(self, tile: Tile) -> Array:
         view, place = self._place(tile)

@@ -15,6 +15,7 @@ FEATURES = {
     "window": "a sliding window",
     "dim_v": "a head dimension of V unlike that of Q and K",
     "page_size": "paged K and V",
+    "mla": "latent K and V",
     "quantised_kv": "quantised K and V",
 }
 """What a problem may ask for beyond the plain call, and how a refusal calls it."""
@@ -47,6 +48,8 @@ class AttentionProblem:
         kv_lengths: key/value rows of each sequence; empty means as `lengths`. `seq_kv` is then their maximum.
         page_size: tokens per page of a paged KV cache. 0 means contiguous K and V.
         prefix: leading tokens whose pages all sequences share.
+        mla: latent attention as decoded (DeepSeek-V2, arXiv:2405.04434): one latent of `dim` columns per token, which
+            is K, and whose first `dim_v` columns are V. It is in memory once; `kv_heads` is 1.
         layout: memory order of Q, K, V, O, `bhsd` (head-major) or `bshd` (token-major).
 
     Raises:
@@ -71,12 +74,13 @@ class AttentionProblem:
     kv_lengths: tuple[int, ...] = ()
     page_size: int = 0
     prefix: int = 0
+    mla: bool = False
     layout: str = "bhsd"
 
     def __post_init__(self) -> None:
         self._take_lengths()
         for name, default in (
-            ("kv_heads", self.heads),
+            ("kv_heads", 1 if self.mla else self.heads),
             ("seq_kv", self.seq),
             ("dim_v", self.dim),
             ("kv_dtype", self.dtype),
@@ -109,6 +113,8 @@ class AttentionProblem:
             )
         if self.outlier_channels > self.dim:
             raise ValueError(f"outlier_channels {self.outlier_channels} is more than dim {self.dim}")
+        if self.mla:
+            self._check_latent()
         if self.prefix and not self.page_size:
             raise ValueError(f"prefix {self.prefix} needs a page_size: only pages can be shared")
         if self.prefix and self.kv_scale != "token" and "quantised_kv" in self.features:
@@ -117,6 +123,15 @@ class AttentionProblem:
             )
         if self.prefix > min(self.kv_lengths, default=self.seq_kv):
             raise ValueError(f"prefix {self.prefix} is longer than the shortest sequence")
+
+    def _check_latent(self) -> None:
+        """V is a part of K: one head, no wider, of the same format."""
+        if self.kv_heads != 1:
+            raise ValueError(f"kv_heads {self.kv_heads} with mla: all heads share one latent, so it is 1")
+        if self.dim_v > self.dim:
+            raise ValueError(f"dim_v {self.dim_v} with mla is more than dim {self.dim}, of which V is a part")
+        if self.v_dtype != self.kv_dtype:
+            raise ValueError(f"v_dtype {self.v_dtype} with mla is not kv_dtype {self.kv_dtype}: V is a part of K")
 
     def _take_lengths(self) -> None:
         """Check per-sequence lengths and derive batch, seq and seq_kv from them."""
@@ -184,6 +199,7 @@ class AttentionProblem:
             "window": self.window > 0,
             "dim_v": self.dim_v != self.dim,
             "page_size": self.page_size > 0,
+            "mla": self.mla,
             "quantised_kv": any(self.dequantises(name) for name in "KV"),
         }
         return frozenset(name for name, value in asked.items() if value)

@@ -46,7 +46,7 @@ def record(plan: Plan, path: str | PathLike[str], progress: Callable[[int, int],
                         programs[key] = program_count
                         _record_program(out, program_count, kernel, launch, item)
                         program_count += 1
-                    base = [view.address for view in item.views]
+                    base = [address for view in item.views for address in view.addresses]
                     row = {"kernel": kernel, "index": index, "item": number, "program": programs[key], "base": base}
                     out.add("items", row)
                 done += 1
@@ -93,6 +93,8 @@ def _record_program(out: TraceWriter, program: int, kernel: int, launch: KernelL
             "slot_rows": [v.rows for v in item.views],
             "slot_cols": [v.cols for v in item.views],
             "slot_pitch_bytes": [v.pitch_bytes for v in item.views],
+            "slot_page_bytes": [v.page_bytes for v in item.views],
+            "slot_bases": [len(v.addresses) for v in item.views],
         },
     )
 

@@ -6,6 +6,7 @@ The numbers are gone: a replayed plan can be timed, but not computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
 from traces.ops import HINTS, Arrive, Await, Barrier, Load, Matmul, Op, Program, Reduce, Store, Vector, Wait
 from traces.problem import AttentionProblem
 from traces.record import CONSTANT, NO_VALUE
-from traces.tensor import Matrix, Tensor, Tile, View
-from traces.tracefile import Ints, Table, read
+from traces.tensor import AnyView, Matrix, StackedView, Tensor, Tile, View
+from traces.tracefile import Ints, Ragged, Table, read
 from traces.train import default_train_schedule
 
 OPERATIONS = {kind.__name__ for kind in (Load, Wait, Matmul, Vector, Store, Reduce, Arrive, Await)}
@@ -35,6 +36,7 @@ def load_trace(path: str | PathLike[str]) -> Plan:
     header, tables = read(path)
     try:
         tensors = tuple(_tensor(entry) for entry in header["tensors"])
+        _complete(tables["programs"])
         _check(header, tables, tensors)
         launches = tuple(
             KernelLaunch(
@@ -64,6 +66,14 @@ def _tensor(entry: dict[str, Any]) -> Tensor:
     return Tensor(**entry | {"dtype": dtype(entry["dtype"])})
 
 
+def _complete(programs: Table) -> None:
+    """Give the slots of a file from before stacked views their one address each."""
+    slots = programs.lists["slot_tensor"]
+    for column, value in (("slot_bases", 1), ("slot_page_bytes", 0)):
+        if not len(programs.lists[column].values):
+            programs.lists[column] = Ragged(np.full_like(slots.values, value), slots.starts)
+
+
 def _check(header: dict[str, Any], tables: dict[str, Table], tensors: tuple[Tensor, ...]) -> None:
     """Raise ValueError unless the tables refer only to what exists."""
     programs, ops, items = tables["programs"], tables["ops"], tables["items"]
@@ -90,8 +100,16 @@ def _check(header: dict[str, Any], tables: dict[str, Table], tensors: tuple[Tens
     _require(bool(np.all(place >= 0)), "items are not in order of kernel and work index")
     expected = np.arange(len(index)) - np.maximum.accumulate(np.where(start, np.arange(len(index)), 0))
     _require(np.array_equal(number, expected), "items of a work index are not numbered from 0")
-    slots = np.diff(programs.lists["slot_tensor"].starts)
-    _require(np.array_equal(np.diff(items.lists["base"].starts), slots[items.ints["program"]]), "an item lacks a base")
+    starts, slot_bases = programs.lists["slot_tensor"].starts, programs.lists["slot_bases"]
+    for column in ("slot_bases", "slot_page_bytes"):
+        _require(np.array_equal(programs.lists[column].starts, starts), f"a slot lacks its {column}")
+    rows, pitch, page = (programs.lists[f"slot_{what}"].values for what in ("rows", "pitch_bytes", "page_bytes"))
+    single, whole = (page == 0) & (slot_bases.values == 1), (page > 0) & (page % np.maximum(pitch, 1) == 0)
+    held = slot_bases.values * page // np.maximum(pitch, 1)
+    _require(bool(np.all(single | (whole & (rows <= held)))), "the pages of a slot do not hold its rows")
+    bases = np.concatenate(([0], np.cumsum(slot_bases.values)))
+    bases = (bases[starts[1:]] - bases[starts[:-1]])[items.ints["program"]]
+    _require(np.array_equal(np.diff(items.lists["base"].starts), bases), "an item lacks a base")
 
 
 def _check_operands(programs: Table, ops: Table, tensors: tuple[Tensor, ...]) -> None:
@@ -112,7 +130,7 @@ def _check_operands(programs: Table, ops: Table, tensors: tuple[Tensor, ...]) ->
     slot = slots.starts[at["program"]] + at["slot"]
     element_bytes = np.array([t.dtype.element_bytes for t in tensors], np.int64)[slots.values[slot]]
     pitch = programs.lists["slot_pitch_bytes"].values[slot]
-    whole = pitch == at["cols"] * element_bytes
+    whole = (pitch == at["cols"] * element_bytes) & (programs.lists["slot_page_bytes"].values[slot] == 0)
     found = (
         np.array_equal(at["pitch_bytes"], pitch)
         and np.array_equal(at["offset"], at["row"] * pitch + at["col"] * element_bytes)
@@ -156,10 +174,12 @@ class _Replay:
     def _item(self, index: int) -> WorkItem:
         lists = self._programs.lists
         program = int(self._items.ints["program"][index])
-        columns = ("slot_tensor", "slot_rows", "slot_cols", "slot_pitch_bytes")
-        slots = zip(*(lists[c].row(program) for c in columns), self._items.lists["base"].row(index), strict=True)
-        views = tuple(_view(self._tensors[tensor], *shape) for tensor, *shape in slots)
-        return WorkItem(views, tuple(lists["parameters"].row(program)))
+        columns = ("slot_tensor", "slot_rows", "slot_cols", "slot_pitch_bytes", "slot_page_bytes", "slot_bases")
+        bases, views = iter(self._items.lists["base"].row(index)), []
+        for tensor, rows, cols, pitch, page, count in zip(*(lists[c].row(program) for c in columns), strict=True):
+            addresses = tuple(islice(bases, count))
+            views.append(_view(self._tensors[tensor], rows, cols, pitch, page, addresses))
+        return WorkItem(tuple(views), tuple(lists["parameters"].row(program)))
 
     def agents(self, matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
         """Generators over the recorded operations of the program for these shapes."""
@@ -182,17 +202,14 @@ def _schedule(header: dict[str, Any], problem: AttentionProblem) -> Any:
     return default.changed(header["schedule"])
 
 
-def _view(tensor: Tensor, rows: int, cols: int, pitch_bytes: int, address: int) -> View:
-    """The view at `address`; its place in the tensor follows from the layout."""
-    element = (address - tensor.base) // tensor.dtype.element_bytes
-    rest, col = divmod(element, tensor.cols)
-    if tensor.layout == "bhsd":
-        rest, row = divmod(rest, tensor.rows)
-        batch, head = divmod(rest, tensor.heads)
-    else:
-        rest, head = divmod(rest, tensor.heads)
-        batch, row = divmod(rest, tensor.rows)
-    return View(tensor, batch, head, row, col, rows, cols, address, pitch_bytes)
+def _view(
+    tensor: Tensor, rows: int, cols: int, pitch_bytes: int, page_bytes: int, addresses: tuple[int, ...]
+) -> AnyView:
+    """The view at `addresses`; its place in the tensor follows from the layout."""
+    if page_bytes:
+        return StackedView(tensor, addresses, page_bytes // pitch_bytes, rows, cols, pitch_bytes)
+    (address,) = addresses
+    return View(tensor, *tensor.place(address), rows, cols, address, pitch_bytes)
 
 
 def _agent(rows: list[dict[str, Any]], matrices: tuple[Matrix, ...], values: dict[int, Any]) -> Program:

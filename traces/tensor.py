@@ -1,14 +1,16 @@
 """Tensors with real addresses, the matrices programs see, and the tiles they touch.
 
 A program never sees an address: it is written over `Matrix` handles (shape only), and a launch binds each handle to a
-`View` (a rectangle of one head of a `Tensor`, with its byte address and row pitch). So two CTAs whose matrices have
-the same shapes run the same program at other addresses, which is what lets the simulator compile a program once.
+`View` (a rectangle of one head of a `Tensor`, with its byte address and row pitch), or to a `StackedView` (equal
+rectangles one below the other, wherever they lie: the pages of a KV cache). So two CTAs whose matrices have the same
+shapes run the same program at other addresses, which is what lets the simulator compile a program once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from traces.dtypes import DType
 
@@ -57,6 +59,17 @@ class Tensor:
             address = self.base + (batch * self.rows * self.heads + head) * row_bytes
         return View(self, batch, head, 0, 0, self.rows, self.cols, address, pitch)
 
+    def place(self, address: int) -> tuple[int, int, int, int]:
+        """(batch, head, row, column) of the element at `address`."""
+        rest, col = divmod((address - self.base) // self.dtype.element_bytes, self.cols)
+        if self.layout == "bhsd":
+            rest, row = divmod(rest, self.rows)
+            batch, head = divmod(rest, self.heads)
+        else:
+            rest, head = divmod(rest, self.heads)
+            batch, row = divmod(rest, self.rows)
+        return batch, head, row, col
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -84,9 +97,89 @@ class View:
         place = (self.row + row, self.col + col)
         return View(self.tensor, self.batch, self.head, *place, kept_rows, kept_cols, address, self.pitch_bytes)
 
-    def shape_key(self) -> tuple[int, int, int, int, int]:
+    @property
+    def page_bytes(self) -> int:
+        """0: all rows follow from one address."""
+        return 0
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """The one address, as `StackedView` has several."""
+        return (self.address,)
+
+    def at(self, offset: int) -> int:
+        """Address of the byte at `offset`."""
+        return self.address + offset
+
+    def index(self, row: int, rows: int, col: int, cols: int) -> tuple[Any, ...]:
+        """Where this part of the view is in an array [batch, heads, rows, cols] of the tensor."""
+        row, col = self.row + row, self.col + col
+        return self.batch, self.head, slice(row, row + rows), slice(col, col + cols)
+
+    def moved(self, to: Tensor) -> View:
+        """The same rectangle of another tensor of the same shape."""
+        return replace(self, tensor=to, address=self.address - self.tensor.base + to.base)
+
+    def shape_key(self) -> tuple[int, ...]:
         """Everything a compiled program depends on except the address."""
         return self.tensor.index, self.rows, self.cols, self.pitch_bytes, self.tensor.dtype.element_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StackedView:
+    """The rows of equal rectangles of a tensor, one below the other: pages of a KV cache, query heads of a group.
+
+    Offsets are those of rows `pitch_bytes` apart, as in a `View`, and are translated page by page: the byte at offset x
+    lies at `addresses[x // page_bytes] + x % page_bytes`.
+
+    Attributes:
+        addresses: where each rectangle (page) starts.
+        page_rows: rows of each.
+        rows: rows in all; the last page may be used in part.
+    """
+
+    tensor: Tensor
+    addresses: tuple[int, ...]
+    page_rows: int
+    rows: int
+    cols: int
+    pitch_bytes: int
+
+    @property
+    def page_bytes(self) -> int:
+        """Offsets from one page to the next."""
+        return self.page_rows * self.pitch_bytes
+
+    def at(self, offset: int) -> int:
+        """Address of the byte at `offset`."""
+        page, within = divmod(offset, self.page_bytes)
+        return self.addresses[page] + within
+
+    def moved(self, to: Tensor) -> StackedView:
+        """The same rectangles of another tensor of the same shape."""
+        addresses = tuple(address - self.tensor.base + to.base for address in self.addresses)
+        return replace(self, tensor=to, addresses=addresses)
+
+    def index(self, row: int, rows: int, col: int, cols: int) -> tuple[Any, ...]:
+        """Where this part of the view is in an array [batch, heads, rows, cols] of the tensor."""
+        places = [self.tensor.place(self.at(r * self.pitch_bytes)) for r in range(row, row + rows)]
+        first = places[0][3] + col if places else col
+        return *([place[axis] for place in places] for axis in range(3)), slice(first, first + cols)
+
+    def shape_key(self) -> tuple[int, ...]:
+        """Everything a compiled program depends on except the addresses."""
+        shape = self.tensor.index, self.rows, self.cols, self.pitch_bytes, self.tensor.dtype.element_bytes
+        return *shape, self.page_rows, len(self.addresses)
+
+
+AnyView = View | StackedView
+
+
+def stacked(views: Sequence[View]) -> StackedView:
+    """Equal views of one tensor as a single matrix, in the order given."""
+    first = views[0]
+    addresses = tuple(view.address for view in views)
+    return StackedView(first.tensor, addresses, first.rows, len(views) * first.rows, first.cols, first.pitch_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +217,14 @@ class Tile:
     def size_bytes(self) -> int:
         return self.rows * self.row_bytes
 
-    def span(self, view: View) -> tuple[int, int, int]:
+    def span(self, view: AnyView) -> tuple[int, int, int]:
         """(byte offset in the view, number of runs, bytes per run); runs are `view.pitch_bytes` apart.
 
-        Rows that follow each other in memory without a gap make a single run.
+        Rows of a `View` that follow each other in memory without a gap make a single run. Run i of a tile starts at
+        `view.at(offset + i * view.pitch_bytes)`.
         """
         offset = self.row * view.pitch_bytes + self.col * self.matrix.dtype.element_bytes
-        if view.pitch_bytes == self.row_bytes:
+        if view.pitch_bytes == self.row_bytes and not view.page_bytes:
             return offset, 1, self.size_bytes
         return offset, self.rows, self.row_bytes
 

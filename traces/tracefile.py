@@ -38,6 +38,8 @@ TABLES: dict[str, dict[str, Kind]] = {
         "slot_rows": "ints",
         "slot_cols": "ints",
         "slot_pitch_bytes": "ints",
+        "slot_page_bytes": "ints",
+        "slot_bases": "ints",
     },
     "ops": {
         "program": "int",
@@ -77,8 +79,8 @@ TABLES: dict[str, dict[str, Kind]] = {
 }
 """Columns of each table: whole number, text, or a list of whole numbers. A column left out of a row is 0 or empty."""
 
-LATER_COLUMNS = ("hint", "through_l1")
-"""Columns of `ops` that older files of this version lack; there they are 0 or empty."""
+LATER_COLUMNS = ("hint", "through_l1", "slot_page_bytes", "slot_bases")
+"""Columns that older files of this version lack; there they are 0 or empty."""
 
 _EMPTY: dict[Kind, Any] = {"int": 0, "text": "", "ints": ()}
 
@@ -255,6 +257,8 @@ def _completed(table: Table, columns: Mapping[str, Kind]) -> Table:
             table.ints.setdefault(column, np.zeros(count, np.int64))
         elif columns.get(column) == "text":
             table.texts.setdefault(column, [""] * count)
+        elif columns.get(column) == "ints":
+            table.lists.setdefault(column, Ragged(np.zeros(0, np.int64), np.zeros(count + 1, np.int64)))
     return table
 
 

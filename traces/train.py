@@ -15,7 +15,7 @@ from traces.algorithms import algorithm
 from traces.launch import KernelLaunch, Plan, WorkItem
 from traces.problem import AttentionProblem
 from traces.schedule import Schedule
-from traces.tensor import Tensor, TensorTable, View
+from traces.tensor import Tensor, TensorTable
 
 BACKWARD = {
     "naive": "naive_backward",
@@ -122,13 +122,12 @@ def _shape(t: Tensor) -> tuple[object, ...]:
 def _rebound(launch: KernelLaunch, tensors: Mapping[str, Tensor]) -> KernelLaunch:
     """The launch with its views moved to where `tensors` lie."""
 
-    def moved(view: View) -> View:
-        target = tensors[view.tensor.name]
-        return replace(view, tensor=target, address=view.address - view.tensor.base + target.base)
-
     work: Callable[[int], Sequence[WorkItem]] = launch.work
 
     def work_there(index: int) -> Sequence[WorkItem]:
-        return [WorkItem(tuple(map(moved, item.views)), item.parameters) for item in work(index)]
+        return [
+            WorkItem(tuple(view.moved(tensors[view.tensor.name]) for view in item.views), item.parameters)
+            for item in work(index)
+        ]
 
     return replace(launch, work=work_there)

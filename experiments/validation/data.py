@@ -54,7 +54,10 @@ def sm_reads(gpu: str) -> list[SmRead]:
         return [
             SmRead(
                 row["set"],
-                *(int(row[column]) for column in ("sms", "ctas_per_sm", "threads", "depth")),
+                int(row["sms"]),
+                int(row["ctas_per_sm"]),
+                int(row["threads"]),
+                int(row["depth"]),
                 float(row["bytes_per_clk_slowest"]),
             )
             for row in rows

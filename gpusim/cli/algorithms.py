@@ -29,9 +29,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _describe(algorithm: Any) -> str:
     """Name, summary and paper, tensors and kernels of a small call, schedule keys with defaults."""
+    from traces.algorithms import default_shape
     from traces.problem import AttentionProblem
 
-    problem = AttentionProblem(heads=1, seq=256, dim=64)
+    problem = AttentionProblem.from_dict({"heads": 1, "seq": 256, "dim": 64, **default_shape(algorithm.name)})
     schedule = algorithm.default_schedule(problem, "mma_sync", 132)
     plan = algorithm.plan(problem, schedule)
     rows = [

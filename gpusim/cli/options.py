@@ -47,7 +47,7 @@ _SHAPE: tuple[str, ...] = (
     "v_dtype",
     "kv_scale",
 )
-_SHAPE += ("outlier_channels", "window", "lengths", "kv_lengths", "page_size", "prefix", "layout")
+_SHAPE += ("outlier_channels", "window", "lengths", "kv_lengths", "page_size", "prefix", "mla", "layout")
 _SCHEDULE = ("tile_q", "tile_kv", "stages", "splits")
 
 
@@ -79,8 +79,10 @@ def add_problem_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--batch", type=whole, metavar="N", help="sequences (default 1)")
     group.add_argument("--heads", type=whole, metavar="N", help="query heads (default 32)")
     group.add_argument("--kv-heads", type=whole, metavar="N", help="key/value heads (default: as --heads)")
-    group.add_argument("--seq", type=whole, metavar="N", help="query rows per head (default 4096)")
-    group.add_argument("--seq-kv", type=whole, metavar="N", help="key/value rows per head (default: as --seq)")
+    group.add_argument("--seq", type=whole, metavar="N", help="query rows per head (default 4096; decoding: 1)")
+    group.add_argument(
+        "--seq-kv", type=whole, metavar="N", help="key/value rows per head (default: as --seq; decoding: 4096)"
+    )
     group.add_argument("--dim", type=whole, metavar="N", help="head dimension (default 128)")
     group.add_argument("--dim-v", type=whole, metavar="N", help="head dimension of V and O (default: as --dim)")
     group.add_argument("--dtype", metavar="TYPE", help="number format of Q and O (default fp16)")
@@ -99,6 +101,9 @@ def add_problem_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--layout", choices=("bhsd", "bshd"), help="memory order of Q, K, V, O (default bhsd)")
     group.add_argument("--page-size", type=whole, metavar="N", help="tokens per KV page, for paged algorithms")
     group.add_argument("--prefix", type=whole, metavar="N", help="leading tokens whose pages all sequences share")
+    group.add_argument(
+        "--mla", action="store_true", default=None, help="latent attention: V is the first --dim-v columns of K"
+    )
     group.add_argument("--splits", metavar="N", help="parts the KV is split in, for split-KV algorithms (0: chosen)")
 
 
@@ -168,16 +173,20 @@ def model_from(args: argparse.Namespace) -> ModelShape | None:
     return load_model(args.model) if args.model is not None else None
 
 
-def problem_from(args: argparse.Namespace) -> AttentionProblem:
-    """The attention call that the problem options describe; explicit options win over `--model`."""
+def problem_from(args: argparse.Namespace, algorithm: str = "") -> AttentionProblem:
+    """The attention call that the problem options describe; explicit options win over `--model`, and that over what
+    `algorithm` takes for granted (decoding: one query row).
+    """
+    from traces.algorithms import default_shape
     from traces.problem import AttentionProblem
 
     model = model_from(args)
     shape: dict[str, int | str | tuple[int, ...]] = {}
-    if model is not None:
-        shape = {"heads": model.heads, "kv_heads": model.kv_heads, "dim": model.dim}
-    shape |= {name: value for name in _SHAPE if (value := getattr(args, name)) is not None}
     try:
+        shape |= default_shape(algorithm) if algorithm else {}
+        if model is not None:
+            shape |= model.shape
+        shape |= {name: value for name in _SHAPE if (value := getattr(args, name)) is not None}
         return AttentionProblem(**shape, causal=args.causal)  # type: ignore[arg-type]  # names checked by _SHAPE
     except ValueError as error:
         raise UserError(str(error)) from None

@@ -88,10 +88,9 @@ def _plans(args: argparse.Namespace, gpu: GpuSpec) -> list[Plan]:
     twice = [name for name in args.algorithms if args.algorithms.count(name) > 1]
     if twice:
         raise UserError(f"algorithm {twice[0]} is given twice")
-    problem = problem_from(args)
     if args.train:
-        return [_train_plan(args, name, problem, gpu) for name in args.algorithms]
-    return [plan_from(args, name, problem, gpu) for name in args.algorithms]
+        return [_train_plan(args, name, problem_from(args), gpu) for name in args.algorithms]
+    return [plan_from(args, name, problem_from(args, name), gpu) for name in args.algorithms]
 
 
 def _train_plan(args: argparse.Namespace, name: str, problem: AttentionProblem, gpu: GpuSpec) -> Plan:

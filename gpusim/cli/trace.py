@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from traces.record import record
     from traces.tracefile import read
 
-    plan = plan_from(args, args.algorithm, problem_from(args), gpu_from(args))
+    plan = plan_from(args, args.algorithm, problem_from(args, args.algorithm), gpu_from(args))
     try:
         with Progress(args.algorithm, sum(launch.ctas for launch in plan.launches), "CTAs", args.quiet) as progress:
             record(plan, path, lambda done, total: progress(done / total))

@@ -1,7 +1,7 @@
 """A tile access: every line of it through the L1, or straight to the L2 (`gpusim.memory.l2`).
 
-`read_tile` and `write_tile` are the only entries. Both walk the tile in chunks of 4 KiB (a chunk is what an SM may have
-outstanding) and count as they go.
+`read_tile` and `write_tile` are the entries, `read_pages` and `write_pages` those for tiles whose rows lie on pages.
+All walk the tile in chunks of 4 KiB (a chunk is what an SM may have outstanding) and count as they go.
 """
 
 from __future__ import annotations
@@ -29,11 +29,23 @@ LEVEL_DRAM_READ, LEVEL_DRAM_WRITE, LEVEL_FABRIC, LEVEL_L2_READ, LEVEL_L2_WRITE =
 
 
 @njit
-def sectors_of(address: int, runs: int, run_bytes: int, pitch: int) -> int:
+def run_start(address: int, r: int, pitch: int, pages: Any, page_bytes: int) -> int:
+    """Where run `r` of a tile starts.
+
+    `address` is that of run 0; with `pages`, the addresses of pages of `page_bytes`, it is the offset from the first.
+    """
+    start = address + r * pitch
+    if pages is None:
+        return start
+    return int(pages[start // page_bytes] + start % page_bytes)
+
+
+@njit
+def sectors_of(address: int, runs: int, run_bytes: int, pitch: int, pages: Any = None, page_bytes: int = 0) -> int:
     """Sectors that `runs` runs of bytes touch (a sector two runs share counts twice, as two requests)."""
     total = 0
     for r in range(runs):
-        start = address + r * pitch
+        start = run_start(address, r, pitch, pages, page_bytes)
         total += (start + run_bytes - 1) // 32 - start // 32 + 1
     return total
 
@@ -51,8 +63,10 @@ def _walk(
     what: int,
     merging: bool,
     flags: int | None,
+    pages: Any = None,
+    page_bytes: int = 0,
 ) -> tuple[float, float]:
-    """Access runs of bytes line by line, keeping no more than the SM's limit outstanding.
+    """Access runs of bytes (see `run_start`) line by line, keeping no more than the SM's limit outstanding.
 
     Every `CHUNK_LINES` lines make a chunk. A chunk is issued when the one `inflight_slots` before it is back.
 
@@ -67,7 +81,7 @@ def _walk(
     worst = now
     in_chunk = 0
     for r in range(runs):
-        start = address + r * pitch
+        start = run_start(address, r, pitch, pages, page_bytes)
         last_byte = start + run_bytes - 1
         first_line, last_line = start >> 7, last_byte >> 7
         line = first_line
@@ -158,7 +172,35 @@ def read_tile(
         worst = _walk(m, sm, address + start, count, length, pitch, now, tally, READ, merging, None)[0]
     else:
         worst = _walk(m, sm, address + start, count, length, pitch, now, tally, READ, merging, flags)[0]
-    delivered = sectors_of(address, runs, run_bytes, pitch)
+    return _deliver(m, sm, tensor, sectors_of(address, runs, run_bytes, pitch), worst, now, flags)
+
+
+@njit
+def read_pages(
+    m: Any,
+    sm: int,
+    tensor: int,
+    pages: Any,
+    page_bytes: int,
+    offset: int,
+    runs: int,
+    run_bytes: int,
+    pitch: int,
+    now: float,
+    flags: int = 0,
+) -> float:
+    """`read_tile` of rows that lie on pages: run r is at byte `offset` + r `pitch` of the pages laid end to end."""
+    tally = m.tally
+    tally[:] = 0
+    merging = m.merge_width > 1
+    worst = _walk(m, sm, offset, runs, run_bytes, pitch, now, tally, READ, merging, flags, pages, page_bytes)[0]
+    return _deliver(m, sm, tensor, sectors_of(offset, runs, run_bytes, pitch, pages, page_bytes), worst, now, flags)
+
+
+@njit
+def _deliver(m: Any, sm: int, tensor: int, delivered: int, worst: float, now: float, flags: int) -> float:
+    """Bring `delivered` sectors, all there at `worst`, through the SM's port, and count; returns when all are in."""
+    tally = m.tally
     crossing = tally[L1_MISS] if flags >= THROUGH_L1 else delivered
     end = worst
     if crossing:
@@ -187,10 +229,37 @@ def write_tile(
     adding: bool = False,
 ) -> float:
     """Write a tile from SM `sm`, or add it to what is there; returns the cycle at which the SM has sent all of it."""
-    tally = m.tally
-    tally[:] = 0
+    m.tally[:] = 0
     what = REDUCE if adding else WRITE
-    sent = _walk(m, sm, address, runs, run_bytes, pitch, now, tally, what, False, None)[1]
+    sent = _walk(m, sm, address, runs, run_bytes, pitch, now, m.tally, what, False, None)[1]
+    return _send(m, sm, tensor, sent, now)
+
+
+@njit
+def write_pages(
+    m: Any,
+    sm: int,
+    tensor: int,
+    pages: Any,
+    page_bytes: int,
+    offset: int,
+    runs: int,
+    run_bytes: int,
+    pitch: int,
+    now: float,
+    adding: bool = False,
+) -> float:
+    """`write_tile` of rows that lie on pages, as in `read_pages`."""
+    m.tally[:] = 0
+    what = REDUCE if adding else WRITE
+    sent = _walk(m, sm, offset, runs, run_bytes, pitch, now, m.tally, what, False, None, pages, page_bytes)[1]
+    return _send(m, sm, tensor, sent, now)
+
+
+@njit
+def _send(m: Any, sm: int, tensor: int, sent: float, now: float) -> float:
+    """Bring what was written, all issued at `sent`, through the SM's write port, and count; returns when it is out."""
+    tally = m.tally
     count = tally[L2_WRITE]
     port = max(m.write_port_free[sm], now) + count * m.write_port_cycles
     m.write_port_free[sm] = port

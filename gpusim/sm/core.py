@@ -13,7 +13,7 @@ import numpy as np
 
 from gpusim.counters import C
 from gpusim.jit import njit
-from gpusim.memory.access import read_tile, write_tile
+from gpusim.memory.access import read_pages, read_tile, write_pages, write_tile
 from gpusim.memory.timeline import record_activity
 from gpusim.sm.opcodes import (
     A_SECTORS,
@@ -22,6 +22,7 @@ from gpusim.sm.opcodes import (
     AWAIT,
     B_SECTORS,
     B_SLOT,
+    BASE,
     CODE,
     FLAGS,
     FLOPS,
@@ -30,6 +31,7 @@ from gpusim.sm.opcodes import (
     MATMUL,
     NEXT_ITEM,
     OFFSET,
+    PAGE_BYTES,
     PHASES,
     PITCH,
     REDUCE,
@@ -178,6 +180,18 @@ def _row_work(s: Any, m: Any, sm: int, row: int, pc: int, t: float) -> None:
 
 
 @njit
+def _access_pages(s: Any, m: Any, sm: int, pages: Any, tensor: int, pc: int, t: float) -> float:
+    """Load, store or add a tile of a stacked view, whose pages start at the addresses `pages`; returns its end."""
+    op = s.ops[pc]
+    if op[CODE] == LOAD:
+        return read_pages(
+            m, sm, tensor, pages, op[PAGE_BYTES], op[OFFSET], op[RUNS], op[RUN_BYTES], op[PITCH], t, op[FLAGS]
+        )
+    adding = op[CODE] == REDUCE
+    return write_pages(m, sm, tensor, pages, op[PAGE_BYTES], op[OFFSET], op[RUNS], op[RUN_BYTES], op[PITCH], t, adding)
+
+
+@njit
 def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     """Execute the agent's next operation and advance its time."""
     t = s.time[row]
@@ -191,18 +205,23 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     code = op[CODE]
     s.row[row] = pc + 1
     if code in (LOAD, STORE, REDUCE):
-        view = op[SLOT]
-        address = s.items[slot, item, 1 + view] + op[OFFSET]
-        tensor = s.tensors[program, view]
-        if code == LOAD:
-            s.tokens[row, op[TOKEN]] = read_tile(
+        tensor = s.tensors[program, op[SLOT]]
+        if op[PAGE_BYTES]:
+            done = _access_pages(s, m, sm, s.items[slot, item, op[BASE] :], tensor, pc, t)
+        elif code == LOAD:
+            address = s.items[slot, item, op[BASE]] + op[OFFSET]
+            done = read_tile(
                 m, sm, tensor, address, op[RUNS], op[RUN_BYTES], op[PITCH], op[SHARE], op[SHARES], t, op[FLAGS]
             )
+        else:
+            address = s.items[slot, item, op[BASE]] + op[OFFSET]
+            done = write_tile(m, sm, tensor, address, op[RUNS], op[RUN_BYTES], op[PITCH], t, code == REDUCE)
+        if code == LOAD:
+            s.tokens[row, op[TOKEN]] = done
             s.shared_free[sm] = max(t, s.shared_free[sm]) + s.costs[pc, SHARED_CYCLES]  # the tile's landing
             s.time[row] = t + ISSUE_CYCLES
         else:
-            adding = code == REDUCE
-            s.time[row] = write_tile(m, sm, tensor, address, op[RUNS], op[RUN_BYTES], op[PITCH], t, adding)
+            s.time[row] = done
     elif code == WAIT:
         done = s.tokens[row, op[TOKEN]]
         if done > t:

@@ -6,13 +6,14 @@ LOAD, WAIT, MATMUL, VECTOR, STORE, ARRIVE, AWAIT, REDUCE = range(8)
 """Operation codes (column CODE)."""
 
 CODE, SLOT, OFFSET, RUNS, RUN_BYTES, PITCH, TOKEN, SHARE, SHARES, SHARED_READ, SHARED_WRITE, FLOPS = range(12)
-A_SLOT, A_SECTORS, B_SLOT, B_SECTORS, FLAGS = range(12, 17)
+A_SLOT, A_SECTORS, B_SLOT, B_SECTORS, FLAGS, BASE, PAGE_BYTES = range(12, 19)
 """Integer columns. SLOT: view slot (LOAD, STORE, REDUCE) or barrier (ARRIVE, AWAIT). OFFSET: bytes from the view's
-address. TOKEN: what an asynchronous operation completes, or what WAIT and ARRIVE wait for (-1: nothing); RUNS is 1
-there if that is a copy. SHARED_*: sectors of shared-memory traffic. FLOPS: tensor-core operations executed. A_*, B_*:
-of SHARED_READ, what a product fetches of tiles that were loaded from a view, by view slot. FLAGS: hint of a LOAD, and
-whether it goes through the L1 (see `gpusim.memory.access.read_tile`)."""
-INT_COLUMNS = 17
+address. BASE: column of the item row with the view's (first) address. PAGE_BYTES: of each page of a stacked view;
+else 0. TOKEN: what an asynchronous operation completes, or what WAIT and ARRIVE wait for (-1: nothing); RUNS is 1
+there if that is a copy. SHARED_*: sectors of shared-memory traffic. FLOPS: tensor-core operations executed. A_*,
+B_*: of SHARED_READ, what a product fetches of tiles that were loaded from a view, by view slot. FLAGS: hint of a
+LOAD, and whether it goes through the L1 (see `gpusim.memory.access.read_tile`)."""
+INT_COLUMNS = 19
 
 TENSOR_CYCLES, VECTOR_CYCLES, LATENCY_CYCLES, SHARED_CYCLES = range(4)
 """Float columns: cycles that the operation occupies the tensor cores or the vector pipes, latency that it adds to
@@ -25,8 +26,6 @@ BARRIERS = 64
 """Barriers of one CTA."""
 PHASES = 4
 """Completion times kept per barrier: how far arrivals may run ahead of a waiting agent."""
-MAX_VIEWS = 12
-"""Views that one work item may bind."""
 
 NEXT_ITEM = -2
 """What an agent is blocked on when it waits for a persistent CTA's next work item."""

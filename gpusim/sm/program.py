@@ -6,6 +6,7 @@ replayed with each item's view addresses. The compiler runs the very generators 
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,8 @@ class _Compiler:
         self, gpu: GpuSpec, launch: KernelLaunch, item: WorkItem, agents: int, barriers: dict[Barrier, int]
     ) -> None:
         self._gpu, self._launch, self._item, self._barriers = gpu, launch, item, barriers
+        counts = [len(view.addresses) for view in item.views]
+        self._bases = list(accumulate(counts, initial=1))  # column 0 of an item row is the program
         self._issued = [0] * agents
         self.ints: list[list[list[int]]] = [[] for _ in range(agents)]
         self.floats: list[list[list[float]]] = [[] for _ in range(agents)]
@@ -174,21 +177,25 @@ class _Compiler:
         return token.number % oc.TOKENS
 
     def _access(self, code: int, slot: int, offset: int, runs: int, run_bytes: int) -> dict[int, int]:
-        pitch = self._item.views[slot].pitch_bytes
+        view = self._item.views[slot]
         return {
             oc.CODE: code,
             oc.SLOT: slot,
             oc.OFFSET: offset,
             oc.RUNS: runs,
             oc.RUN_BYTES: run_bytes,
-            oc.PITCH: pitch,
+            oc.PITCH: view.pitch_bytes,
             oc.SHARES: 1,
+            oc.BASE: self._bases[slot],
+            oc.PAGE_BYTES: view.page_bytes,
         }
 
     def _load(self, agent: int, op: Load) -> Any:
         if not op.tile.size_bytes:
             return None
         slot = op.tile.matrix.slot
+        if op.multicast > 1 and self._item.views[slot].page_bytes:
+            raise ValueError(f"kernel {self._launch.name}: tiles of a stacked view cannot be multicast")
         token = self._new_token(agent, slot)
         row = self._access(oc.LOAD, slot, *op.tile.span(self._item.views[slot]))
         row[oc.TOKEN], row[oc.SHARE], row[oc.SHARES] = token.number % oc.TOKENS, op.share, op.multicast

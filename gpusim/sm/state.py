@@ -27,7 +27,7 @@ FIELDS: list[tuple[str, Any]] = [
     ("ops", _I64_2D),
     ("costs", _F64_2D),
     ("ranges", types.int64[:, :, ::1]),  # [program, agent, first and past last row]
-    ("items", types.int64[:, :, ::1]),  # [CTA slot, item, program then view addresses]
+    ("items", types.int64[:, :, ::1]),  # [CTA slot, item, program then the views' addresses]
     ("tensors", _I64_2D),  # [program, view slot] → tensor index
     ("item_count", _I64),  # per CTA slot, installed so far
     ("closed", _I64),  # per CTA slot: no more items will come
@@ -98,8 +98,8 @@ class SmArray:
             "ops": np.zeros((1, oc.INT_COLUMNS), np.int64),
             "costs": np.zeros((1, oc.FLOAT_COLUMNS)),
             "ranges": np.zeros((1, agents, 2), np.int64),
-            "items": np.zeros((slots, 1, 1 + oc.MAX_VIEWS), np.int64),
-            "tensors": np.zeros((1, oc.MAX_VIEWS), np.int64),
+            "items": np.zeros((slots, 1, 1), np.int64),
+            "tensors": np.zeros((1, 1), np.int64),
             "item_count": np.zeros(slots, np.int64),
             "closed": np.zeros(slots, np.int64),
             "hungry": np.zeros(slots, np.int64),
@@ -140,7 +140,10 @@ class SmArray:
         count = np.array([b.count for b in barriers] or [1], np.int64)
         opened = np.array([b.open_phases for b in barriers] or [0], np.int64)
         ranges = np.array(table.ranges, np.int64)
-        _set_programs(self.state, table.ops, table.costs, ranges, np.array(tensor_rows, np.int64), count, opened)
+        tensors = np.zeros((len(tensor_rows), max(map(len, tensor_rows))), np.int64)
+        for program, row in enumerate(tensor_rows):
+            tensors[program, : len(row)] = row
+        _set_programs(self.state, table.ops, table.costs, ranges, tensors, count, opened)
         self.values["barrier_count"], self.values["barrier_open"] = count, opened
         # Barriers that a later item names first: CTAs that run already have not touched them.
         new = slice(self._known_barriers, len(barriers))
@@ -151,8 +154,9 @@ class SmArray:
     def install(self, slot: int, items: list[list[int]], start: float, closed: bool) -> None:
         """Make a CTA slot run `items` (program, view addresses) from cycle `start`; more may come unless `closed`."""
         v = self.values
-        self._reserve(len(items))
-        v["items"][slot, : len(items)] = items
+        self._reserve(len(items), items)
+        for column, item in enumerate(items):
+            v["items"][slot, column, : len(item)] = item
         v["item_count"][slot] = len(items)
         v["closed"][slot] = closed
         v["hungry"][slot] = 0
@@ -175,10 +179,10 @@ class SmArray:
         v = self.values
         count = int(v["item_count"][slot])
         slowest = int(v["item"][slot * self.agents : (slot + 1) * self.agents].min())
-        self._reserve(count - slowest + len(items))
+        self._reserve(count - slowest + len(items), items)
         columns = v["items"].shape[1]
         for item in items:
-            v["items"][slot, count % columns] = item
+            v["items"][slot, count % columns, : len(item)] = item
             count += 1
         v["item_count"][slot] = count
         v["hungry"][slot] = 0
@@ -201,14 +205,19 @@ class SmArray:
                 v["live_agents"][slot] -= 1
                 v["end_time"][sm] = max(v["end_time"][sm], now)
 
-    def _reserve(self, items: int) -> None:
-        """Have at least `items` columns (and a few, for agents of a persistent CTA that run ahead)."""
+    def _reserve(self, count: int, items: list[list[int]]) -> None:
+        """Have at least `count` columns (and a few, for agents of a persistent CTA that run ahead), wide enough."""
         v = self.values
-        old, columns = v["items"], v["items"].shape[1]
-        if max(items, oc.ITEM_RING) > columns:
-            grown = np.zeros((old.shape[0], max(items, oc.ITEM_RING, 2 * columns), old.shape[2]), np.int64)
-            for slot, count in enumerate(v["item_count"]):
-                kept = np.arange(max(0, count - columns), count)
-                grown[slot, kept % grown.shape[1]] = old[slot, kept % columns]
-            v["items"] = grown
-            _set_items(self.state, grown)
+        old, columns, width = v["items"], v["items"].shape[1], max(map(len, items))
+        if max(count, oc.ITEM_RING) <= columns and width <= old.shape[2]:
+            return
+        if max(count, oc.ITEM_RING) > columns:
+            columns = max(count, oc.ITEM_RING, 2 * columns)
+        if width > old.shape[2]:
+            width = max(width, 2 * old.shape[2])
+        grown = np.zeros((old.shape[0], columns, max(width, old.shape[2])), np.int64)
+        for slot, installed in enumerate(v["item_count"]):
+            kept = np.arange(max(0, installed - old.shape[1]), installed)
+            grown[slot, kept % columns, : old.shape[2]] = old[slot, kept % old.shape[1]]
+        v["items"] = grown
+        _set_items(self.state, grown)

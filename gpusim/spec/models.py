@@ -26,6 +26,8 @@ class ModelShape:
         layers: attention layers (0: unknown).
         heads, kv_heads: query heads and key/value heads.
         dim: head dimension, elements.
+        dim_v: head dimension of V (0: as `dim`).
+        mla: whether K and V are one latent; `kv_heads` is then 1, and `dim` that of the latent and its rotated key.
     """
 
     name: str
@@ -33,6 +35,21 @@ class ModelShape:
     heads: int
     kv_heads: int
     dim: int
+    dim_v: int = 0
+    mla: bool = False
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """The fields of an attention problem that the model sets."""
+        latent = {"dim_v": self.dim_v, "mla": True} if self.mla else {}
+        return {"heads": self.heads, "kv_heads": self.kv_heads, "dim": self.dim} | latent
+
+
+def _latent(name: str, layers: int, heads: int, latent: int, rotated: int) -> ModelShape:
+    """Multi-head latent attention as it is decoded (DeepSeek-V2, arXiv:2405.04434, section 2.1): every head attends to
+    the latent, with the rotated key of all heads beside it.
+    """
+    return ModelShape(name, layers, heads, 1, latent + rotated, latent, mla=True)
 
 
 def model_names() -> list[str]:
@@ -44,8 +61,9 @@ def load_model(name_or_path: str) -> ModelShape:
     """The model called `name_or_path` (any case), or described by that `config.json`; UserError otherwise."""
     for name, entry in _read().items():
         if name.lower() == name_or_path.lower():
-            if "mla" in entry:
-                raise _latent(f"--model {name}")
+            if "kv_lora_rank" in entry:
+                latent = entry["kv_lora_rank"], entry["qk_rope_head_dim"]
+                return _latent(name, entry["layers"], entry["heads"], *latent)
             return ModelShape(name, entry["layers"], entry["heads"], entry["kv_heads"], entry["dim"])
     path = Path(name_or_path)
     if path.is_file():
@@ -61,10 +79,6 @@ def _read() -> dict[str, dict[str, Any]]:
     return tomllib.loads(_TABLE.read_text(encoding="utf-8"))
 
 
-def _latent(what: str) -> UserError:
-    return UserError(f"{what} uses multi-head latent attention (Q/K and V dimensions differ), which is not supported")
-
-
 def _from_config(path: Path) -> ModelShape:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -76,11 +90,12 @@ def _from_config(path: Path) -> ModelShape:
         config = config["text_config"]
     if not isinstance(config, Mapping):
         raise UserError(f"--model {path} does not hold a JSON object")
-    if config.get("kv_lora_rank"):
-        raise _latent(f"--model {path}")
     heads = _count(path, config, "num_attention_heads")
     kv_heads = _count(path, config, "num_key_value_heads") if config.get("num_key_value_heads") is not None else heads
     layers = _count(path, config, "num_hidden_layers") if "num_hidden_layers" in config else 0
+    if config.get("kv_lora_rank"):
+        latent = _count(path, config, "kv_lora_rank"), _count(path, config, "qk_rope_head_dim")
+        return _latent(str(path), layers, heads, *latent)
     if config.get("head_dim") is not None:
         return ModelShape(str(path), layers, heads, kv_heads, _count(path, config, "head_dim"))
     hidden = _count(path, config, "hidden_size")

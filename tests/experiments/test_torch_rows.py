@@ -74,7 +74,9 @@ def test_table_summary_and_csv() -> None:
     assert len(file.getvalue().splitlines()) == 4
 
 
-@pytest.mark.parametrize(("only", "count"), [("naive", 7), ("cudnn", 14), ("naive_bwd", 3), ("flash_bwd", 3), ("", 27)])
+@pytest.mark.parametrize(
+    ("only", "count"), [("naive", 7), ("cudnn", 14), ("naive_bwd", 3), ("flash_bwd", 3), ("decode_flash", 4), ("", 31)]
+)
 def test_selection_by_path(only: str, count: int) -> None:
     assert len(select(["warm"], only)) == count
 

@@ -20,7 +20,7 @@ from tests.traces.problems import ATTENTION, plans
 from traces.algorithms import ALGORITHMS
 from traces.launch import Plan
 from traces.problem import AttentionProblem
-from traces.tensor import Tile, View
+from traces.tensor import AnyView, Tile
 
 DIMS = (32, 40, 64, 80)
 
@@ -47,10 +47,10 @@ def random_plans(longest: int = 120) -> st.SearchStrategy[Plan]:
     return st.one_of([plans(algorithm, longest, DIMS) for algorithm in ATTENTION])
 
 
-def sectors(tile: Tile, view: View) -> int:
+def sectors(tile: Tile, view: AnyView) -> int:
     """32-byte sectors that an access to `tile` touches, run by run."""
     offset, runs, run_bytes = tile.span(view)
-    starts = [view.address + offset + r * view.pitch_bytes for r in range(runs if tile.size_bytes else 0)]
+    starts = [view.at(offset + r * view.pitch_bytes) for r in range(runs if tile.size_bytes else 0)]
     return sum((start + run_bytes - 1) // 32 - start // 32 + 1 for start in starts)
 
 

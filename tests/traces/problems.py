@@ -18,7 +18,7 @@ from traces.launch import KernelLaunch, Plan, WorkItem
 from traces.ops import Load, Matmul, Op, Reduce, Store, Vector
 from traces.problem import KV_SCALES, AttentionProblem
 from traces.quantise import dequantised_cache, quantised_cache
-from traces.tensor import Tile, View
+from traces.tensor import AnyView, Tile
 
 DIMS = (32, 40, 64, 80, 128, 256)
 
@@ -262,7 +262,7 @@ def work_items(plan: Plan) -> Iterator[tuple[KernelLaunch, int, WorkItem]]:
                 yield launch, cta, item
 
 
-def accesses(plan: Plan) -> Iterator[tuple[Load | Store | Reduce, View]]:
+def accesses(plan: Plan) -> Iterator[tuple[Load | Store | Reduce, AnyView]]:
     """Every load, store and reduction of a plan and the view it falls in; programs of equal shape are run once."""
     known: dict[tuple[Any, ...], list[Load | Store | Reduce]] = {}
     for launch, _, item in work_items(plan):
@@ -273,11 +273,11 @@ def accesses(plan: Plan) -> Iterator[tuple[Load | Store | Reduce, View]]:
             yield op, item.views[op.tile.matrix.slot]
 
 
-def byte_addresses(tile: Tile, view: View) -> NDArray[np.int64]:
+def byte_addresses(tile: Tile, view: AnyView) -> NDArray[np.int64]:
     """Every byte that a tile covers, in order of its runs."""
     offset, runs, run_bytes = tile.span(view)
-    starts = view.address + offset + np.arange(runs, dtype=np.int64) * view.pitch_bytes
-    return (starts[:, None] + np.arange(run_bytes)).ravel()
+    starts = [view.at(offset + i * view.pitch_bytes) for i in range(runs if tile.size_bytes else 0)]
+    return (np.array(starts, np.int64)[:, None] + np.arange(run_bytes)).ravel()
 
 
 for _name in ALGORITHMS:  # at once, because a module that holds tests of hypothesis cannot be imported within another

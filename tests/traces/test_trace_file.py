@@ -199,6 +199,7 @@ def test_is_a_trace_that_contradicts_itself_refused(tmp_path: Path) -> None:
         ("items__index", lambda x: x + 100, "outside its launch"),
         ("items__item", lambda x: x + 1, "not numbered from 0"),
         ("items__base__length", lambda x: np.r_[x[0] + 1, x[1] - 1, x[2:]], "lacks a base"),
+        ("programs__slot_bases", lambda x: x + 1, "pages of a slot do not hold its rows"),
         ("ops__program", lambda x: x - 1, "names a program that is not in the file"),
         ("ops__agent", lambda x: x + 9, "unknown agent"),
         ("ops__slot", lambda x: x + 9, "unknown slot"),

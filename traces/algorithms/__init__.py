@@ -25,6 +25,9 @@ class Algorithm(Protocol):
         summary, paper: one line each for `gpusim algorithms`.
         order: place in that list: forward passes from 0, backward from 100, decode from 200.
         Schedule_: the frozen schedule class.
+
+    A module may have `default_shape`, the problem's fields that mean something else here when the user leaves them out:
+    decoding has one query row.
     """
 
     name: str
@@ -57,6 +60,11 @@ def _load() -> dict[str, Algorithm]:
 
 
 ALGORITHMS: dict[str, Algorithm] = _load()
+
+
+def default_shape(name: str) -> dict[str, int]:
+    """Fields of a problem that the algorithm called `name` takes otherwise than `AttentionProblem` when not given."""
+    return dict(getattr(algorithm(name), "default_shape", {}))
 
 
 def algorithm(name: str) -> Algorithm:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from traces.dtypes import DTYPES
 from traces.flash3_block import ROWS_PER_WARPGROUP, BlockShape
@@ -178,7 +179,7 @@ class Scales:
 
 def _part(item: WorkItem, rank: int, tile_q: int, scales: Scales) -> list[WorkItem]:
     """What the CTA of cluster rank `rank` does of its cluster's query rows; nothing where they end before its own."""
-    q, k, v, o, lse = item.views
+    q, k, v, o, lse = (cast(View, view) for view in item.views)
     diagonal, backward = item.parameters
     first = rank * tile_q
     if first >= q.rows:

@@ -1,0 +1,305 @@
+"""Decoding: few query rows against a long KV cache. The work items and the tile program that its kernels share.
+
+A block of rows is the next tokens of one query head, or of the query heads that share a KV head ("GQA packing": they
+fill the tile of a tensor-core instruction, and the cache is read once for all of them). Each block's keys may be split
+into parts for several CTAs, as in "Flash-Decoding" (Dao et al. 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from traces.dtypes import DTYPES
+from traces.kv_cache import KvCache, sequences
+from traces.launch import CtaResources, KernelLaunch, WorkItem
+from traces.ops import Load, Matmul, Program, Store, Vector, Wait
+from traces.problem import AttentionProblem
+from traces.schedule import Schedule, require, require_multiple, require_one_of
+from traces.sequences import query_rows
+from traces.softmax import NO_MASK, ONLINE_INSTRUCTIONS, Array, mask_scores, online_step
+from traces.tensor import AnyView, Matrix, TensorTable, View, stacked
+from traces.traffic import Traffic, blocks
+
+FEATURES = ("lengths", "window", "dim_v", "mla")
+"""What decoding does beyond the plain call (`AttentionProblem.require`)."""
+
+MMA_ROWS = 16
+"""Rows of one mma.sync instruction: a warp's."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTiles(Schedule):
+    """Tiles that all decoding kernels have.
+
+    Attributes:
+        tile_q: rows that the tensor cores execute: query rows, and what is missing to a whole tile.
+        tile_kv: key/value rows per step.
+        stages: K and V buffers in shared memory (each).
+        warps: warps per CTA.
+        instruction: tensor-core family.
+    """
+
+    tile_q: int = 16
+    tile_kv: int = 64
+    stages: int = 2
+    warps: int = 4
+    instruction: str = "mma_sync"
+
+    def __post_init__(self) -> None:
+        require_multiple("tile_q", self.tile_q, MMA_ROWS)
+        require_multiple("tile_kv", self.tile_kv, 8)
+        require(1 <= self.stages <= 8, f"schedule key stages must be 1 to 8, not {self.stages}")
+        require(1 <= self.warps <= 32, f"schedule key warps must be 1 to 32, not {self.warps}")
+        require_one_of("instruction", self.instruction, ("mma_sync", "wgmma"))
+
+    def resources(self, p: AttentionProblem) -> CtaResources:
+        """Q, and `stages` tiles of K and V (one of both with MLA), in shared memory."""
+        key_bytes = p.dim * p.kv_storage.element_bytes + (0 if p.mla else p.dim_v * p.v_storage.element_bytes)
+        shared = self.tile_q * p.dim * p.storage.element_bytes + self.stages * self.tile_kv * key_bytes
+        return CtaResources(self.warps * 32, min(255, 65536 // (self.warps * 32)), shared)
+
+
+def keys_per_step(p: AttentionProblem, most: int) -> int:
+    """Key rows of a step that fit in shared memory: `most` up to 128 columns, fewer of wider or fp32 rows."""
+    columns = max(p.dim, p.dim_v) * (2 if p.kv_storage.element_bytes == 4 else 1)
+    return most if columns <= 128 else max(16, most >> (-(-columns // 128) - 1).bit_length())
+
+
+class Part(NamedTuple):
+    """Tokens [first, last) of a sequence, which query rows [row, row + rows) of each of its heads attend to."""
+
+    sequence: int
+    row: int
+    rows: int
+    first: int
+    last: int
+
+
+class DecodeBlocks:
+    """Blocks of query rows, and the parts of the cache that CTAs take for each.
+
+    Args:
+        problem: what is computed.
+        cache: where K and V are.
+        table: takes Q, O and LSE.
+        tile_q: most rows of a block.
+        packed: whether the rows of a block are those of all query heads of a KV head, or of one query head.
+    """
+
+    def __init__(
+        self, problem: AttentionProblem, cache: KvCache, table: TensorTable, *, tile_q: int, packed: bool
+    ) -> None:
+        p = self._problem = problem
+        self._cache, self._rows = cache, query_rows(problem)
+        self.block_heads = min(p.group, tile_q) if packed else 1
+        self._tokens = max(1, tile_q // self.block_heads)
+        self.blocks_per_group = blocks(p.group, self.block_heads)
+        rows = self._rows
+        self._q = table.add("Q", (rows.batch, p.heads, rows.rows, p.dim), p.storage, p.layout)
+        self.o = table.add("O", (rows.batch, p.heads, rows.rows, p.dim_v), p.storage, p.layout)
+        self.lse = table.add("LSE", (rows.batch, p.heads, 1, rows.rows), DTYPES["fp32"])
+
+    @property
+    def count(self) -> int:
+        """Blocks, those past the end of a short sequence included."""
+        return self._problem.batch * self._problem.kv_heads * self.blocks_per_group * self._blocks_of_rows
+
+    @property
+    def most_keys(self) -> int:
+        """Tokens that the block with the most of them attends to."""
+        return max((part.last - part.first for part, _ in self._whole()), default=0)
+
+    def items(self, number: int, split: int, part_keys: PartKeys, outputs: Outputs) -> list[WorkItem]:
+        """The work of one CTA: part `split` of block `number`, or nothing.
+
+        Views are Q, what `outputs` gives, and the cache's; parameters are the row of the first token in the cache's
+        views, query rows per head, and the diagonal: row r of a head sees row j of the views' tokens up to
+        r + diagonal, and with a window from r + diagonal - window + 1 on.
+        """
+        p = self._problem
+        rest, block = divmod(number, self._blocks_of_rows)
+        sequence, head_block = divmod(rest, p.kv_heads * self.blocks_per_group)
+        kv_head, within = divmod(head_block, self.blocks_per_group)
+        row = block * self._tokens
+        if row >= p.rows(sequence):
+            return []
+        part = self._part(sequence, row, split, part_keys)
+        first_head = kv_head * p.group + within * self.block_heads
+        heads = range(first_head, min(first_head + self.block_heads, (kv_head + 1) * p.group))
+        q = [self._rows.view(self._q, sequence, h).window(row, part.rows) for h in heads]
+        results = (outputs(split, *self.results(sequence, h, row, part.rows)) for h in heads)
+        kept, offset = self._cache.views(sequence, kv_head, part.first, part.last)
+        views = (_one(q), *(_one(of_heads) for of_heads in zip(*results, strict=True)), *kept)
+        return [WorkItem(views, (offset, part.rows, self._diagonal(part)))]
+
+    def results(self, sequence: int, head: int, row: int, rows: int) -> tuple[View, View]:
+        """Views of O and LSE of some rows of a head."""
+        o, lse = self._rows.view(self.o, sequence, head), self._rows.columns(self.lse, sequence, head)
+        return o.window(row, rows), lse.window(0, 1, row, rows)
+
+    def traffic(self, splits: int, part_keys: PartKeys) -> Traffic:
+        """SM-port bytes of Q and the cache: a part with any token reads its block's queries and those tokens."""
+        p = self._problem
+        read = dict.fromkeys(("Q", *self._cache.inputs), 0)
+        for whole, count in self._whole():
+            for split in range(splits):
+                part = self._part(whole.sequence, whole.row, split, part_keys)
+                if part.first == part.last:
+                    continue
+                read["Q"] += count * p.heads * part.rows * p.dim * p.storage.element_bytes
+                for name, moved in self._cache.bytes_read(part.sequence, part.first, part.last).items():
+                    read[name] += count * p.kv_heads * self.blocks_per_group * moved
+        return {name: (moved, 0) for name, moved in read.items()}
+
+    @property
+    def _blocks_of_rows(self) -> int:
+        return blocks(self._problem.seq, self._tokens)
+
+    def _whole(self) -> Iterator[tuple[Part, int]]:
+        """All tokens of every distinct block of rows of one head, and how many sequences have such a block."""
+        for sequence, count in sequences(self._problem):
+            for row in range(0, self._problem.rows(sequence), self._tokens):
+                yield self._part(sequence, row, 0, lambda keys: keys), count
+
+    def _part(self, sequence: int, row: int, split: int, part_keys: PartKeys) -> Part:
+        """One part of the tokens that a block sees."""
+        p = self._problem
+        rows = min(self._tokens, p.rows(sequence) - row)
+        first, end = p.first_key(row, sequence), p.visible_keys(row + rows - 1, sequence)
+        keys = part_keys(max(0, end - first))
+        first, last = first + split * keys, min(end, first + (split + 1) * keys)
+        return Part(sequence, row, rows, *((first, last) if first < last else (0, 0)))
+
+    def _diagonal(self, part: Part) -> int:
+        """Where the mask of a part's first row ends; `NO_MASK` where it hides nothing."""
+        p = self._problem
+        if not p.causal or part.first == part.last:
+            return NO_MASK
+        diagonal = part.row + p.diagonal_of(part.sequence) - part.first
+        hides_end = diagonal < part.last - part.first - 1
+        hides_start = p.window > 0 and part.rows - 1 + diagonal >= p.window
+        return diagonal if hides_end or hides_start else NO_MASK
+
+
+PartKeys = Callable[[int], int]
+"""Tokens of a block → tokens of each of its parts."""
+Outputs = Callable[[int, View, View], tuple[View, ...]]
+"""(part, view of O, view of LSE) of some rows of a head → where that part's results go."""
+
+
+def even_parts(splits: int, step: int) -> PartKeys:
+    """`splits` parts of equal numbers of steps."""
+    return lambda keys: blocks(blocks(keys, step), splits) * step
+
+
+def _one(views: Sequence[View]) -> AnyView:
+    return views[0] if len(views) == 1 else stacked(views)
+
+
+Finish = Callable[[Array, Array, Array], tuple[Array, ...]]
+"""(row maximum, row sum, output not yet divided by it) of a part → the arrays to store."""
+
+
+def decode_launch(
+    name: str,
+    problem: AttentionProblem,
+    schedule: DecodeTiles,
+    ctas: int,
+    work: Callable[[int], Sequence[WorkItem]],
+    finish: Finish,
+    results: int = 2,
+) -> KernelLaunch:
+    """The kernel over parts, which store the `results` arrays of `finish`.
+
+    Warps that the tile has no rows for take other keys instead, so that they read no operand twice.
+    """
+
+    def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
+        return (decode_part(matrices, parameters, problem, schedule, finish, results),)
+
+    warps = min(schedule.warps, schedule.tile_q // MMA_ROWS)
+    return KernelLaunch(name, ctas, schedule.resources(problem), work, agents, schedule.instruction, warps)
+
+
+def decode_part(
+    matrices: tuple[Matrix, ...],
+    parameters: tuple[int, ...],
+    problem: AttentionProblem,
+    schedule: DecodeTiles,
+    finish: Finish,
+    results: int,
+) -> Program:
+    """A block of query rows against one part of the cache: FlashAttention's loop, with K and V `stages` steps ahead.
+
+    `matrices` are Q, `results` outputs and the cache's. A part without tokens loads nothing and stores an empty result.
+    """
+    start, tokens, diagonal = parameters
+    q, *outputs = matrices[: 1 + results]
+    of = {m.name: m for m in matrices}
+    latent = problem.mla
+    k, v = (of["KV"], of["KV"]) if latent else (of["K"], of["V"])
+    rows, step, columns = schedule.tile_q, schedule.tile_kv, problem.dim_v
+    scale = np.float32(problem.scale)
+    starts = range(start, k.rows, step)
+    k_tiles: dict[int, Any] = {}
+    v_tiles: dict[int, Any] = {}
+
+    def load(tiles: dict[int, Any], matrix: Matrix, position: int) -> Program:
+        if position < len(starts):
+            tiles[position] = yield Load(matrix.tile(starts[position], step))
+
+    def ready(tiles: dict[int, Any], position: int) -> Program:
+        tile = tiles.pop(position)
+        yield Wait(tile)
+        return tile
+
+    maximum = np.full((q.rows, 1), -np.inf, np.float32)
+    total = np.zeros((q.rows, 1), np.float32)
+    output: Any = np.zeros((q.rows, columns), np.float32)
+    if starts:
+        if "block_table" in of:
+            yield Wait((yield Load(of["block_table"].tile(0, 1))))
+        q_tile = yield Load(q.tile(0, q.rows))
+        for position in range(schedule.stages):
+            yield from load(k_tiles, k, position)
+            if not latent:
+                yield from load(v_tiles, v, position)
+        yield Wait(q_tile)
+    for position, first in enumerate(starts):
+        k_tile = yield from ready(k_tiles, position)
+        scores = yield Matmul(q_tile, k_tile, (rows, step, q.cols), transpose_b=True)
+        if not latent:
+            yield from load(k_tiles, k, position + schedule.stages)
+        probabilities, maximum, total, output = yield Vector(
+            lambda s, m, t, acc, first=first: online_step(
+                mask_packed(s * scale, tokens, first - start, diagonal, problem.window), m, t, acc
+            ),
+            (scores, maximum, total, output),
+            exps=rows * step,
+            instructions=ONLINE_INSTRUCTIONS * rows * step + rows * columns,
+            results=4,
+        )
+        if latent:
+            v_tile = yield Vector(lambda tile: tile[:, :columns], (k_tile,))
+        else:
+            v_tile = yield from ready(v_tiles, position)
+        output = yield Matmul(probabilities, v_tile, (rows, columns, step), output, a_in_registers=True)
+        yield from load(k_tiles if latent else v_tiles, v, position + schedule.stages)
+    stored = yield Vector(finish, (maximum, total, output), instructions=2 * rows * columns, results=results)
+    for matrix, value in zip(outputs, stored, strict=True):
+        yield Store(matrix.tile(0, matrix.rows), value)
+
+
+def mask_packed(scores: Array, tokens: int, first_key: int, diagonal: int, window: int) -> Array:
+    """`mask_scores` of rows that are several heads' `tokens` rows, one head after another."""
+    if diagonal == NO_MASK:
+        return scores
+    heads = [scores[row : row + tokens] for row in range(0, len(scores), tokens)]
+    return np.concatenate([mask_scores(head, first_key, diagonal, window) for head in heads])
+
+
+__all__ = ["FEATURES", "DecodeBlocks", "DecodeTiles", "decode_launch", "even_parts", "keys_per_step"]
