@@ -15,6 +15,7 @@ import numpy as np
 
 from traces.dtypes import DTYPES
 from traces.kv_cache import KvCache, sequences
+from traces.kv_tiles import KvSource, kv_shared_bytes
 from traces.launch import CtaResources, KernelLaunch, WorkItem
 from traces.ops import Load, Matmul, Program, Store, Vector, Wait
 from traces.problem import AttentionProblem
@@ -24,7 +25,7 @@ from traces.softmax import NO_MASK, ONLINE_INSTRUCTIONS, Array, mask_scores, onl
 from traces.tensor import AnyView, Matrix, TensorTable, View, stacked
 from traces.traffic import Traffic, blocks
 
-FEATURES = ("lengths", "window", "dim_v", "mla")
+FEATURES = ("lengths", "window", "dim_v", "mla", "quantised_kv")
 """What decoding does beyond the plain call (`AttentionProblem.require`)."""
 
 MMA_ROWS = 16
@@ -58,8 +59,9 @@ class DecodeTiles(Schedule):
 
     def resources(self, p: AttentionProblem) -> CtaResources:
         """Q, and `stages` tiles of K and V (one of both with MLA), in shared memory."""
-        key_bytes = p.dim * p.kv_storage.element_bytes + (0 if p.mla else p.dim_v * p.v_storage.element_bytes)
-        shared = self.tile_q * p.dim * p.storage.element_bytes + self.stages * self.tile_kv * key_bytes
+        latent = self.stages * self.tile_kv * p.dim * p.kv_storage.element_bytes
+        shared = self.tile_q * p.dim * p.storage.element_bytes
+        shared += latent if p.mla else kv_shared_bytes(p, self.tile_kv, self.stages)
         return CtaResources(self.warps * 32, min(255, 65536 // (self.warps * 32)), shared)
 
 
@@ -241,21 +243,16 @@ def decode_part(
     q, *outputs = matrices[: 1 + results]
     of = {m.name: m for m in matrices}
     latent = problem.mla
-    k, v = (of["KV"], of["KV"]) if latent else (of["K"], of["V"])
+    k, v = (KvSource(name, matrices, problem) for name in (("KV", "KV") if latent else ("K", "V")))
     rows, step, columns = schedule.tile_q, schedule.tile_kv, problem.dim_v
     scale = np.float32(problem.scale)
-    starts = range(start, k.rows, step)
+    starts = range(start, of["KV" if latent else "K"].rows, step)
     k_tiles: dict[int, Any] = {}
     v_tiles: dict[int, Any] = {}
 
-    def load(tiles: dict[int, Any], matrix: Matrix, position: int) -> Program:
+    def load(tiles: dict[int, Any], source: KvSource, position: int) -> Program:
         if position < len(starts):
-            tiles[position] = yield Load(matrix.tile(starts[position], step))
-
-    def ready(tiles: dict[int, Any], position: int) -> Program:
-        tile = tiles.pop(position)
-        yield Wait(tile)
-        return tile
+            tiles[position] = yield from source.load(starts[position], step)
 
     maximum = np.full((q.rows, 1), -np.inf, np.float32)
     total = np.zeros((q.rows, 1), np.float32)
@@ -270,7 +267,7 @@ def decode_part(
                 yield from load(v_tiles, v, position)
         yield Wait(q_tile)
     for position, first in enumerate(starts):
-        k_tile = yield from ready(k_tiles, position)
+        k_tile = yield from k.ready(k_tiles.pop(position))
         scores = yield Matmul(q_tile, k_tile, (rows, step, q.cols), transpose_b=True)
         if not latent:
             yield from load(k_tiles, k, position + schedule.stages)
@@ -286,7 +283,7 @@ def decode_part(
         if latent:
             v_tile = yield Vector(lambda tile: tile[:, :columns], (k_tile,))
         else:
-            v_tile = yield from ready(v_tiles, position)
+            v_tile = yield from v.ready(v_tiles.pop(position))
         output = yield Matmul(probabilities, v_tile, (rows, columns, step), output, a_in_registers=True)
         yield from load(k_tiles if latent else v_tiles, v, position + schedule.stages)
     stored = yield Vector(finish, (maximum, total, output), instructions=2 * rows * columns, results=results)

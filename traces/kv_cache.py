@@ -2,7 +2,7 @@
 
 A contiguous cache has the rows of each sequence one after another (`traces.sequences`); a paged one has them on pages
 anywhere in memory (`traces.paging`), found through a block table that programs load too. With latent attention (MLA)
-there is one tensor KV, whose first `dim_v` columns are V.
+there is one tensor KV, whose first `dim_v` columns are V. What dequantises a quantised cache lies as its tokens do.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from traces.dtypes import DTYPES
+from traces.kv_tiles import BESIDE, Dequantisation, kv_bytes
+from traces.launch import Plan
 from traces.paging import BlockTable
 from traces.problem import AttentionProblem
 from traces.sequences import key_rows
@@ -43,6 +45,8 @@ class KvCache(Protocol):
 
 def cache_tensors(p: AttentionProblem, table: TensorTable, batch: int, rows: int, layout: str) -> tuple[Tensor, ...]:
     """K and V, or KV, as [batch, kv_heads, rows, dim]."""
+    if p.mla and "quantised_kv" in p.features:
+        raise ValueError(f"kv_dtype {p.kv_dtype} with mla is not supported: a latent is not dequantised")
     k_shape, v_shape = ((batch, p.kv_heads, rows, dim) for dim in (p.dim, p.dim_v))
     if p.mla:
         return (table.add("KV", k_shape, p.kv_storage, layout),)
@@ -53,50 +57,60 @@ class ContiguousCache:
     """Rows of a sequence one after another; sequences of unequal lengths packed."""
 
     def __init__(self, problem: AttentionProblem, table: TensorTable) -> None:
-        self._rows = key_rows(problem)
-        self._tensors = cache_tensors(problem, table, self._rows.batch, self._rows.rows, problem.layout)
+        self._problem, self._rows = problem, key_rows(problem)
+        shape = self._rows.batch, self._rows.rows
+        self._tensors = cache_tensors(problem, table, *shape, problem.layout)
+        self._dequantisation = Dequantisation(table, problem, *shape)
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return tuple(t.name for t in self._tensors)
+        return *(t.name for t in self._tensors), *self._dequantisation.names
 
     def views(self, sequence: int, kv_head: int, first: int, last: int) -> tuple[tuple[AnyView, ...], int]:
-        whole = (self._rows.view(t, sequence, kv_head) for t in self._tensors)
-        return tuple(view.window(first, last - first) for view in whole), 0
+        def tokens(tensor: Tensor) -> AnyView:
+            return self._rows.view(tensor, sequence, kv_head).window(first, last - first)
+
+        return (*map(tokens, self._tensors), *self._dequantisation.views(sequence, kv_head, tokens)), 0
 
     def bytes_read(self, sequence: int, first: int, last: int) -> dict[str, int]:
-        return {t.name: (last - first) * row_bytes(t) for t in self._tensors}
+        tensors = (*self._tensors, *self._dequantisation.tensors)
+        return kv_bytes(tensors, self._problem, last - first, int(first < last))
 
 
 class PagedCache:
     """Pages [pages, page size, kv_heads, dim] (vLLM's NHD layout), and the int32 table of where each sequence's are."""
 
     def __init__(self, problem: AttentionProblem, table: TensorTable, block_table: BlockTable) -> None:
-        self._table = block_table
-        self._tensors = cache_tensors(problem, table, block_table.page_count, block_table.page_size, "bshd")
+        self._problem, self._table = problem, block_table
+        pages = block_table.page_count, block_table.page_size
+        self._tensors = cache_tensors(problem, table, *pages, "bshd")
+        self._dequantisation = Dequantisation(table, problem, *pages)
         shape = (1, 1, len(block_table.pages), block_table.width)
         self._block_table = table.add("block_table", shape, DTYPES["int32"])
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return *(t.name for t in self._tensors), self._block_table.name
+        return *(t.name for t in self._tensors), self._block_table.name, *self._dequantisation.names
 
     def views(self, sequence: int, kv_head: int, first: int, last: int) -> tuple[tuple[AnyView, ...], int]:
         size = self._table.page_size
         low, high = self._range(first, last)
         pages, rows = self._table.pages[sequence][low:high], max(0, last - low * size)
         entries = self._block_table.view(0, 0).window(sequence, 1, low, high - low)
-        views: list[AnyView] = [entries]
-        for t in self._tensors:
-            head = t.view(0, kv_head)
-            page_bytes = size * head.pitch_bytes
+
+        def tokens(tensor: Tensor) -> AnyView:
+            head = tensor.view(0, kv_head)
+            page_bytes = size * tensor.heads * row_bytes(tensor)
             addresses = tuple(head.address + page * page_bytes for page in pages)
-            views.append(StackedView(t, addresses, size, rows, t.cols, head.pitch_bytes))
-        return tuple(views), first - low * size if pages else 0
+            return StackedView(tensor, addresses, size, rows, tensor.cols, head.pitch_bytes)
+
+        beside = self._dequantisation.views(sequence, kv_head, tokens)
+        return (entries, *map(tokens, self._tensors), *beside), first - low * size if pages else 0
 
     def bytes_read(self, sequence: int, first: int, last: int) -> dict[str, int]:
         low, high = self._range(first, last)
-        read = {t.name: (last - first) * row_bytes(t) for t in self._tensors}
+        tensors = (*self._tensors, *self._dequantisation.tensors)
+        read = kv_bytes(tensors, self._problem, last - first, int(first < last))
         return read | {self._block_table.name: (high - low) * self._block_table.dtype.element_bytes}
 
     def _range(self, first: int, last: int) -> tuple[int, int]:
@@ -124,11 +138,15 @@ def sequences(p: AttentionProblem) -> Iterator[tuple[int, int]]:
     return iter([(b, 1) for b in range(p.batch)] if p.lengths else [(0, p.batch)])
 
 
-def cache_textbook(p: AttentionProblem) -> Traffic:
-    """What the literature counts for a cache: the tokens that a sequence's rows see, once per KV head."""
+def cache_textbook(plan: Plan) -> Traffic:
+    """What the literature counts for a cache: the tokens that a sequence's rows see, once per KV head.
+
+    Scales that a sequence shares, and which channels are outliers, are read once.
+    """
+    p = plan.problem
     tokens = sum(count * (last - first) for b, count in sequences(p) for first, last in [attended(p, b)])
-    tokens *= p.kv_heads
-    k_bytes, v_bytes = p.dim * p.kv_storage.element_bytes, p.dim_v * p.v_storage.element_bytes
-    if p.mla:
-        return {"KV": (tokens * k_bytes, 0)}
-    return {"K": (tokens * k_bytes, 0), "V": (tokens * v_bytes, 0)}
+    moved = kv_bytes(plan.tensors, p, p.kv_heads * tokens, p.kv_heads * p.batch)
+    return {
+        name: (min(count, plan.tensor(name).size_bytes) if name in BESIDE else count, 0)
+        for name, count in moved.items()
+    }

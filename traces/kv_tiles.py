@@ -23,7 +23,7 @@ from traces.dtypes import DTYPES
 from traces.ops import Load, Op, Vector, Wait
 from traces.problem import AttentionProblem
 from traces.quantise import Array, dequantise, scale_shape, with_outliers
-from traces.tensor import Matrix, Tensor, TensorTable, Tile, View
+from traces.tensor import AnyView, Matrix, Tensor, TensorTable, Tile
 
 DEQUANTISE_INSTRUCTIONS_PER_4 = {
     ("fp8", "fp16"): 2 + 2,  # cvt.rn.f16x2.e4m3x2, HMUL2
@@ -78,7 +78,7 @@ class Dequantisation:
         """Names of the tensors, inputs of a plan after Q, K and V."""
         return tuple(t.name for t in self.tensors)
 
-    def views(self, sequence: int, kv_head: int, tokens: Callable[[Tensor], View]) -> tuple[View, ...]:
+    def views(self, sequence: int, kv_head: int, tokens: Callable[[Tensor], AnyView]) -> tuple[AnyView, ...]:
         """What dequantises some tokens of a head; `tokens` gives those of a tensor that has a row for each."""
         return tuple(
             tokens(t) if _per_token(t.name, self._problem) else t.view(min(sequence, t.batch - 1), kv_head)

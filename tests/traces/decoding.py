@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.traces.problems import Arrays, normal_inputs, reference
+from tests.traces.problems import Arrays, normal_inputs, quantised_formats, reference
 from traces.launch import Plan
 from traces.paging import block_table
 from traces.problem import AttentionProblem
+from traces.quantise import dequantised_cache
 
 
 @st.composite
@@ -41,31 +42,74 @@ def decode_problems(draw: st.DrawFn, longest: int, dims: tuple[int, ...], paged:
         shape["page_size"] = draw(st.sampled_from((1, 8, 16, 24, 64, 256)))
         shape["prefix"] = draw(st.integers(0, min(shape.get("kv_lengths", (shape.get("seq_kv", 0),)))))
     dtype, layout = draw(st.sampled_from(("fp16", "bf16", "fp32"))), draw(st.sampled_from(("bhsd", "bshd")))
+    if not shape.get("mla") and draw(st.booleans()):
+        shape |= draw(quantised_formats(dtype))
+    if shape.get("prefix"):
+        shape["kv_scale"] = "token"  # a page that sequences share has one scale for each of its tokens
     return AttentionProblem(**shape, dtype=dtype, layout=layout)
 
 
 def cache_inputs(plan: Plan, seed: int) -> Arrays:
     """Normal numbers; of a paged cache, NaN wherever no sequence has a token, and the table that leads past them."""
-    inputs = normal_inputs(plan, seed)
-    if "block_table" not in inputs:
-        return inputs
+    if "block_table" not in plan.inputs:
+        return normal_inputs(plan, seed)
+    inputs = _paged_inputs(plan, seed)
     table = block_table(plan.problem, plan.schedule.seed)
     used = np.zeros((table.page_count, table.page_size), bool)
     for length, pages in zip(table.lengths, table.pages, strict=True):
         for i, page in enumerate(pages):
             used[page, : length - i * table.page_size] = True
-    for name in ("K", "V", "KV"):
-        if name in inputs:
-            inputs[name] = np.where(used[:, None, :, None], inputs[name], np.float32(np.nan))
+    for name in _by_token(plan):
+        inputs[name] = np.where(used[:, None, :, None], inputs[name], np.float32(np.nan))
     return inputs | {"block_table": table.array()[None, None].astype(np.float32)}
 
 
 def expected_outputs(plan: Plan, inputs: Arrays) -> dict[str, Any]:
     """O and LSE in float64 with their bounds, from K and V gathered by hand."""
     p = plan.problem
-    k, v = (_rows(plan, inputs, name) for name in (("KV", "KV") if p.mla else ("K", "V")))
+    if p.mla:
+        k = v = _rows(plan, inputs, "KV")
+    elif "block_table" in inputs:
+        k, v = (_dequantised(plan, inputs, name) for name in "KV")
+    else:
+        k, v = dequantised_cache(p, inputs)
     right = reference(p, inputs["Q"], k, v[..., : p.dim_v])
     return {"O": (right.output, right.output_bound), "LSE": (right.lse, right.lse_bound)}
+
+
+def _by_token(plan: Plan) -> list[str]:
+    """Inputs of a paged plan that have a row for every token."""
+    per_token = {"K", "V", "KV", "K_outliers"} | ({"K_scale", "V_scale"} if plan.problem.kv_scale == "token" else set())
+    return [name for name in plan.inputs if name in per_token]
+
+
+def _paged_inputs(plan: Plan, seed: int) -> Arrays:
+    """Normal numbers, codes that are numbers of their format, scales that are positive, and outliers of all heads."""
+    p, generator = plan.problem, np.random.default_rng(seed)
+    found: Arrays = {}
+    for t in (plan.tensor(name) for name in plan.inputs):
+        x = generator.standard_normal((t.batch, t.heads, t.rows, t.cols), np.float32)
+        if t.name.endswith("_scale"):
+            x = p.storage.round(np.abs(x) + np.float32(0.5)) / np.float32(64)
+        elif t.name == "K_outlier_index":
+            x = np.sort(generator.permuted(np.tile(np.arange(p.dim), (t.heads, 1)), axis=1)[:, : t.cols])[None, :, None]
+        elif t.dtype.quantised:
+            x = t.dtype.round(32 * x)
+        found[t.name] = x.astype(np.float32)
+    return found
+
+
+def _dequantised(plan: Plan, inputs: Arrays, name: str) -> Any:
+    """[batch, kv_heads, tokens, dim] of a paged K or V, from the definition."""
+    p, x = plan.problem, _rows(plan, inputs, name)
+    if f"{name}_scale" in inputs:
+        scale = _rows(plan, inputs, f"{name}_scale") if p.kv_scale == "token" else inputs[f"{name}_scale"]
+        x = p.storage.round(x * scale)
+    if name == "K" and "K_outliers" in inputs:
+        outliers = _rows(plan, inputs, "K_outliers")
+        for head in range(p.kv_heads):
+            x[:, head][..., inputs["K_outlier_index"][0, head, 0].astype(int)] = outliers[:, head]
+    return x
 
 
 def _rows(plan: Plan, inputs: Arrays, name: str) -> Any:

@@ -132,7 +132,7 @@ def plan(problem: AttentionProblem, schedule: DecodeSplitSchedule) -> Plan:
 
 def textbook(plan: Plan) -> Traffic:
     """The keys and values that a sequence's rows see, once per KV head; Q read, O written; partial results left out."""
-    return read_once(plan, "Q") | cache_textbook(plan.problem) | written_once(plan, "O")
+    return read_once(plan, "Q") | cache_textbook(plan) | written_once(plan, "O")
 
 
 def sm_port(plan: Plan) -> Traffic:

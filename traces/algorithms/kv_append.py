@@ -26,6 +26,7 @@ name = "kv_append"
 summary = "new rows of K and V quantised and written to the cache"
 paper = "Hooper et al. 2024, arXiv:2401.18079 (KVQuant), section 3"
 order = 210
+default_shape = {"seq": 1, "seq_kv": 4096}
 
 SCALE_INSTRUCTIONS, CODE_INSTRUCTIONS = 2, 2
 """fp32 instructions per element: widen and take the largest magnitude; multiply by 1 / scale and convert."""

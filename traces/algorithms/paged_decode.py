@@ -182,7 +182,7 @@ def plan(problem: AttentionProblem, schedule: PagedDecodeSchedule) -> Plan:
 
 def textbook(plan: Plan) -> Traffic:
     """The tokens that a sequence's rows see, once per KV head, shared or not; Q read, O written."""
-    return read_once(plan, "Q") | cache_textbook(plan.problem) | written_once(plan, "O")
+    return read_once(plan, "Q") | cache_textbook(plan) | written_once(plan, "O")
 
 
 def sm_port(plan: Plan) -> Traffic:

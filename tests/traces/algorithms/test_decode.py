@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.traces.decoding import cache_inputs, decode_problems, expected_outputs
 from tests.traces.problems import default_plan
+from traces import decoding
 from traces.analytic import sm_port_bytes, textbook, total
 
 SCHEDULES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
@@ -19,6 +20,7 @@ SCHEDULES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "warps": st.sampled_from((1, 4)),
     }
 )
+FEATURES = decoding.FEATURES
 problems_of, inputs_of, expected_of = decode_problems, cache_inputs, expected_outputs
 
 

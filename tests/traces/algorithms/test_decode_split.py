@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.traces.decoding import cache_inputs, decode_problems, expected_outputs
 from tests.traces.problems import assert_within
-from traces import numeric
+from traces import decoding, numeric
 from traces.algorithms import decode_split
 from traces.analytic import sm_port_bytes, textbook
 from traces.problem import AttentionProblem
@@ -24,6 +24,7 @@ SCHEDULES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "cta_slots": st.integers(1, 40),
     }
 )
+FEATURES = decoding.FEATURES
 problems_of, inputs_of, expected_of = decode_problems, cache_inputs, expected_outputs
 
 

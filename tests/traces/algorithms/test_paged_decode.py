@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.traces.decoding import cache_inputs, decode_problems, expected_outputs
 from tests.traces.problems import accesses, assert_within, byte_addresses
-from traces import numeric
+from traces import decoding, numeric
 from traces.algorithms import paged_decode
 from traces.algorithms.paged_decode import VARIANTS
 from traces.analytic import sm_port_bytes, textbook
@@ -31,6 +31,7 @@ SCHEDULES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "seed": st.integers(0, 3),
     }
 )
+FEATURES = decoding.FEATURES
 problems_of, inputs_of, expected_of = partial(decode_problems, paged=True), cache_inputs, expected_outputs
 
 
