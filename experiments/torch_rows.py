@@ -23,7 +23,7 @@ from traces.launch import Plan
 
 __all__ = ["Job", "main", "run_job", "run_jobs", "select"]
 
-PATHS = ("naive", "cudnn", "naive_bwd", "flash_bwd")
+PATHS = ("naive", "cudnn", "naive_bwd", "flash_bwd", "decode_flash")
 """PyTorch's paths that can be simulated, without their causal variants."""
 
 SIMULATED_L2 = {"warm": "warm", "cold": "flush"}
