@@ -35,6 +35,11 @@ __device__ __forceinline__ void copy_async(unsigned target, const void *source, 
     }
 }
 
+// Starts a copy of 16 bytes.
+__device__ __forceinline__ void copy_chunk(unsigned target, const void *source) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source) : "memory");
+}
+
 // Ends a group of copies.
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
@@ -54,7 +59,22 @@ __device__ __forceinline__ void copy_tile(char *tile, const Element *matrix, lon
     using Layout = SharedRows<Cols * sizeof(Element)>;
     constexpr int kPerChunk = 16 / sizeof(Element);
     constexpr int kCount = Rows * Layout::kChunks;
-    constexpr int kUnroll = Vector == kPerChunk ? 16 : 1;  // narrow copies are slow anyway, and need registers
+    if constexpr (Vector == kPerChunk && Threads % (8 * Layout::kChunks) == 0) {
+        // A thread copies the same chunk of every kPass-th row. All of these are swizzled alike, so that their addresses
+        // are constants apart: a whole tile costs hardly more instructions than its copies.
+        constexpr int kPass = Threads / Layout::kChunks;
+        if (row + Rows <= rows && col + Cols <= cols) {
+            int r = threadIdx.x / Layout::kChunks, chunk = threadIdx.x % Layout::kChunks;
+            unsigned target = shared_address(tile) + Layout::offset(r, chunk);
+            const Element *source = matrix + (row + r) * pitch + col + chunk * kPerChunk;
+#pragma unroll
+            for (int first = 0; first < Rows; first += kPass)
+                if (first + kPass <= Rows || first + r < Rows)
+                    copy_chunk(target + first * Cols * sizeof(Element), source + first * pitch);
+            return;
+        }
+    }
+    constexpr int kUnroll = 1;  // ragged tiles are few, and unrolling takes registers
 #pragma unroll kUnroll
     for (int n = 0; n < (kCount + Threads - 1) / Threads; n++) {
         int i = n * Threads + threadIdx.x;
@@ -73,5 +93,27 @@ __device__ __forceinline__ void copy_tile(char *tile, const Element *matrix, lon
                 reinterpret_cast<Element *>(target)[e] = valid ? source[c] : Element(0.0f);
             }
         }
+    }
+}
+
+// Stores the Rows x Cols tile to (row, col) of a matrix of `rows` x `cols`, the inverse of copy_tile; what lies outside
+// the matrix is left out. Threads neighbouring threads take part.
+template <class Element, int Rows, int Cols, int Vector, int Threads>
+__device__ __forceinline__ void store_tile(Element *matrix, long long pitch, int row, int rows, int col, int cols,
+                                           const char *tile) {
+    using Layout = SharedRows<Cols * sizeof(Element)>;
+    constexpr int kPerChunk = 16 / sizeof(Element);
+    struct alignas(Vector * sizeof(Element)) Piece {
+        Element x[Vector];
+    };
+#pragma unroll
+    for (int i = threadIdx.x % Threads; i < Rows * Layout::kChunks; i += Threads) {
+        int r = i / Layout::kChunks, chunk = i % Layout::kChunks;
+        if (row + r >= rows) continue;
+        const Piece *source = reinterpret_cast<const Piece *>(tile + Layout::offset(r, chunk));
+        Element *target = matrix + (row + r) * pitch + col + chunk * kPerChunk;
+#pragma unroll
+        for (int e = 0; e < kPerChunk; e += Vector)
+            if (col + chunk * kPerChunk + e < cols) *reinterpret_cast<Piece *>(target + e) = source[e / Vector];
     }
 }
