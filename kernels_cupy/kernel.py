@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ class KernelSpec:
     """A kernel launch that nothing has been compiled or allocated for.
 
     The kernel's parameters are a device pointer for each of `tensors`, then a pointer to `counters` zeroed 32-bit words
-    if there are any, then `scalars`.
+    if there are any, then a pointer to each of `tables`, then `scalars`.
 
     Attributes:
         name: that of the `KernelLaunch` it is the real form of.
@@ -32,6 +33,7 @@ class KernelSpec:
         shared_bytes: dynamic shared memory per CTA.
         tensors: names of the plan's tensors, in argument order.
         scalars: NumPy scalars, in argument order; their types are those of the parameters.
+        tables: int32 arrays that are no tensors of the plan, such as where sequences start.
         counters: 32-bit words that are zero at every launch, for tile schedulers and semaphores.
         hot: whether the kernel is expected to keep everything in registers (a spill fails the tests).
     """
@@ -45,6 +47,7 @@ class KernelSpec:
     shared_bytes: int
     tensors: tuple[str, ...]
     scalars: tuple[np.generic, ...] = ()
+    tables: tuple[tuple[int, ...], ...] = ()
     counters: int = 0
     hot: bool = field(default=True)
 
@@ -65,7 +68,7 @@ class KernelSpec:
             CompileError: there is none, or its kernel takes other parameters than this launch gives.
         """
         compiled = compile_source(self.source, self.defines, arch)
-        pointers = len(self.tensors) + (self.counters > 0)
+        pointers = len(self.tensors) + (self.counters > 0) + len(self.tables)
         given = (*(8,) * pointers, *(scalar.itemsize for scalar in self.scalars))
         taken = compiled.parameter_bytes(self.entry)
         if given != taken:
@@ -95,6 +98,16 @@ def c_type(dtype: DType) -> str:
     if dtype.name not in _C_NAMES:
         raise ValueError(f"dtype {dtype.name!r} has no CUDA kernel, only {', '.join(_C_NAMES)}")
     return _C_NAMES[dtype.name]
+
+
+def aligned_elements(cols: int) -> int:
+    """Elements of a row of 16-bit numbers that are aligned to their common size in every row: 8, 4, 2 or 1."""
+    return next(n for n in (8, 4, 2, 1) if cols % n == 0)
+
+
+def starts(lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """Rows of packed tensors where sequences of these lengths start, and where the last one ends (cu_seqlens)."""
+    return (0, *accumulate(lengths))
 
 
 def require_supported(condition: bool, sentence: str) -> None:

@@ -66,6 +66,7 @@ class Session:
             if tensor.name in plan.inputs:
                 self.arrays[tensor.name].set(encode(tensor, inputs[tensor.name]))
         self._counters = [self._cupy.zeros(max(1, spec.counters), np.uint32) for spec in self.specs]
+        self._tables = [[self._cupy.asarray(t, np.int32) for t in spec.tables] for spec in self.specs]
         self._functions = [load(c, s.entry, s.shared_bytes) for c, s in zip(self.compiled, self.specs, strict=True)]
         self.stopwatch = Stopwatch(self.gpu)
         self.poison()
@@ -105,6 +106,7 @@ class Session:
         if spec.counters:
             self._counters[number].data.memset_async(0, self._counters[number].nbytes)
             pointers.append(self._counters[number])
+        pointers += self._tables[number]
         self._functions[number](spec.grid, spec.block, (*pointers, *spec.scalars), shared_mem=spec.shared_bytes)
 
 

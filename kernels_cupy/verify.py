@@ -8,32 +8,32 @@ from typing import Any
 import numpy as np
 
 from kernels_cupy.arrays import decode, encode
+from kernels_cupy.kernel import starts
 from kernels_cupy.run import Session
 from traces.launch import Plan
 from traces.problem import AttentionProblem
 
 Reference = Callable[[Any, AttentionProblem, Mapping[str, Any]], dict[str, Any]]
-"""(NumPy or CuPy, problem, inputs of one head as float64 [rows, cols]) → outputs of the head, float64 [rows, cols]."""
+"""(NumPy or CuPy, problem, inputs of one KV head as float64 [heads, rows, cols]) → its outputs, alike."""
 
 ROW_CHUNK_BYTES = 256 << 20
 """Bytes of float64 scores held at a time."""
 
 
 def forward_head(xp: Any, problem: AttentionProblem, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """O and LSE of one query head; a row without visible keys has O = 0 and LSE = -inf."""
-    q, k, v = (inputs[name] for name in ("Q", "K", "V"))
-    rows = max(1, ROW_CHUNK_BYTES // (8 * len(k)))
+    """O and LSE of the query heads of one KV head; a row without visible keys has O = 0 and LSE = -inf."""
+    k, v = inputs["K"][0], inputs["V"][0]
+    results = [_attention(xp, problem, q, k, v) for q in inputs["Q"]]
+    return {name: xp.stack([one[name] for one in results]) for name in ("O", "LSE")}
+
+
+def _attention(xp: Any, problem: AttentionProblem, q: Any, k: Any, v: Any) -> dict[str, Any]:
+    rows = max(1, ROW_CHUNK_BYTES // (8 * max(1, len(k))))
     output, lse = xp.empty((len(q), v.shape[1])), xp.empty((1, len(q)))
     for start in range(0, len(q), rows):
         end = min(len(q), start + rows)
-        scores = problem.scale * (q[start:end] @ k.T)
-        if problem.causal:
-            past_diagonal = xp.arange(len(k))[None, :] - xp.arange(start, end)[:, None] - problem.diagonal
-            visible = past_diagonal <= 0
-            if problem.window:
-                visible &= past_diagonal > -problem.window
-            scores = xp.where(visible, scores, -xp.inf)
-        maximum = scores.max(axis=1, keepdims=True)
+        scores = _scores(xp, problem, q, k, start, end)
+        maximum = scores.max(axis=1, keepdims=True, initial=-xp.inf)
         maximum = xp.where(xp.isfinite(maximum), maximum, 0)
         weights = xp.exp(scores - maximum)
         total = weights.sum(axis=1, keepdims=True)
@@ -43,8 +43,50 @@ def forward_head(xp: Any, problem: AttentionProblem, inputs: Mapping[str, Any]) 
     return {"O": output, "LSE": lse}
 
 
-REFERENCES: dict[tuple[str, ...], Reference] = {("O",): forward_head, ("O", "LSE"): forward_head}
-"""Outputs of a plan → how to compute them for one query head."""
+def _scores(xp: Any, problem: AttentionProblem, q: Any, k: Any, start: int, end: int) -> Any:
+    """Scaled scores of rows [start, end), -inf where the mask hides a key."""
+    scores = problem.scale * (q[start:end] @ k.T)
+    if not problem.causal:
+        return scores
+    past_diagonal = xp.arange(len(k))[None, :] - xp.arange(start, end)[:, None] - (len(k) - len(q))
+    visible = past_diagonal <= 0
+    if problem.window:
+        visible &= past_diagonal > -problem.window
+    return xp.where(visible, scores, -xp.inf)
+
+
+def backward_head(xp: Any, problem: AttentionProblem, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """dQ of the query heads of one KV head, and its dK and dV."""
+    k, v = inputs["K"][0], inputs["V"][0]
+    dk, dv, dqs = xp.zeros(k.shape), xp.zeros(v.shape), []
+    rows = max(1, ROW_CHUNK_BYTES // (8 * max(1, len(k))))
+    for q, do in zip(inputs["Q"], inputs["dO"], strict=True):
+        dq = xp.zeros(q.shape)
+        for start in range(0, len(q), rows):
+            end = min(len(q), start + rows)
+            scores = _scores(xp, problem, q, k, start, end)
+            maximum = scores.max(axis=1, keepdims=True, initial=-xp.inf)
+            weights = xp.exp(scores - xp.where(xp.isfinite(maximum), maximum, 0))
+            total = weights.sum(axis=1, keepdims=True)
+            weights /= xp.where(total > 0, total, 1)
+            dp = do[start:end] @ v.T
+            ds = problem.scale * weights * (dp - (weights * dp).sum(axis=1, keepdims=True))
+            dq[start:end] = ds @ k
+            dk += ds.T @ q[start:end]
+            dv += weights.T @ do[start:end]
+        dqs.append(dq)
+    return {"dQ": xp.stack(dqs), "dK": dk[None], "dV": dv[None]}
+
+
+REFERENCES: dict[tuple[str, ...], Reference] = {
+    ("O",): forward_head,
+    ("O", "LSE"): forward_head,
+    ("dQ", "dK", "dV"): backward_head,
+}
+"""Outputs of a plan → how to compute them for one KV head."""
+
+PER_KEY = ("K", "V", "dK", "dV")
+"""Tensors with a row per key; the others have one per query row."""
 
 
 def errors(session: Session, inputs: Mapping[str, Any]) -> dict[str, float]:
@@ -65,16 +107,27 @@ def compare(plan: Plan, inputs: Mapping[str, Any], output: Callable[[str], Any],
     reference = REFERENCES[plan.outputs]
     p, outputs = plan.problem, {name: output(name) for name in plan.outputs}
     squares = {name: [0.0, 0.0] for name in plan.outputs}
-    for batch in range(p.batch):
-        for head in range(p.heads):
-            one = {name: _on(xp, x[batch, head * x.shape[1] // p.heads]) for name, x in inputs.items()}
-            for name, expected in reference(xp, p, one).items():
+    for sequence in range(p.batch):
+        for head in range(p.kv_heads):
+            one = {name: _on(xp, _part(p, name, x, sequence, head)) for name, x in inputs.items()}
+            for name, right in reference(xp, p, one).items():
                 if name in outputs:
-                    got = _on(xp, outputs[name][batch, head])
-                    difference, norm = _squares(xp, got, expected)
+                    got = _on(xp, _part(p, name, outputs[name], sequence, head))
+                    difference, norm = _squares(xp, got, right)
                     squares[name][0] += difference
                     squares[name][1] += norm
     return {name: _relative(*pair) for name, pair in squares.items()}
+
+
+def _part(p: AttentionProblem, name: str, x: Any, sequence: int, head: int) -> Any:
+    """[heads, rows, cols] of one sequence that belong to a KV head; sequences of unequal lengths are packed."""
+    heads = x.shape[1] // p.kv_heads
+    of_head = x[0 if p.lengths else sequence, head * heads : (head + 1) * heads]
+    if not p.lengths:
+        return of_head
+    own = starts(p.kv_lengths if name in PER_KEY else p.lengths)
+    rows = slice(own[sequence], own[sequence + 1])
+    return of_head[..., rows] if name == "LSE" else of_head[:, rows]
 
 
 def tolerance(plan: Plan) -> float:

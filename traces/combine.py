@@ -83,7 +83,7 @@ class Partials:
         A CTA of 128 threads takes a few rows, as the CUDA release: 4 of 128 columns, 8 of 64, else 16; they are of one
         head, or all rows of several.
         """
-        rows = 4 if o.cols % 128 == 0 else 8 if o.cols % 64 == 0 else 16
+        rows = combine_rows_per_cta(o.cols)
         blocks, heads = -(-o.rows // rows), max(1, rows // o.rows)
         matrices = o.batch * o.heads
 
@@ -110,6 +110,11 @@ class Partials:
     def traffic(self) -> Traffic:
         """Every partial result is written once, by its split, and read once, by `combine`."""
         return {t.name: (t.size_bytes, t.size_bytes) for t in (self.o, self.lse)}
+
+
+def combine_rows_per_cta(cols: int) -> int:
+    """Rows of O that one CTA merges."""
+    return 4 if cols % 128 == 0 else 8 if cols % 64 == 0 else 16
 
 
 def combine_rows(matrices: tuple[Matrix, ...], heads: int) -> Program:

@@ -23,6 +23,12 @@ using ValueRow = SharedRows<kDepthV * sizeof(T)>;
 constexpr int kKeyBytes = kDepth * sizeof(T), kValueBytes = kDepthV * sizeof(T);
 static_assert(kRowTiles * 16 * WARPS == TILE_Q && TILE_KV % 16 == 0, "whole mma tiles per warp");
 
+#if __CUDA_ARCH__ < 1000
+constexpr int kBuffers = 2;  // operand fragments: the next step's are fetched under this step's products
+#else
+constexpr int kBuffers = 1;  // the compiler does not find the registers for more
+#endif
+
 // The rows of this warp, one fragment per 16x8 tile. A lane holds rows l/4 and l/4 + 8 of each 16.
 struct WarpRows {
     float scores[kRowTiles][kKeyTiles][4];
@@ -32,18 +38,18 @@ struct WarpRows {
     float total[kRowTiles][2];    // this lane's share of the row sum
 };
 
-// scores = Q K^T of one block. Operands are fetched one 16-element step ahead of their products.
+// scores = Q K^T of one block.
 __device__ __forceinline__ void multiply_scores(WarpRows &w, unsigned q_rows, unsigned k_tile) {
     int lane = threadIdx.x % 32, q_row = lane % 16, q_chunk = lane / 16;
     int k_row = lane % 8 + lane / 16 * 8, k_chunk = lane / 8 % 2;
-    unsigned a[2][kRowTiles][4], b[2][kKeyTiles / 2][4];
+    unsigned a[kBuffers][kRowTiles][4], b[kBuffers][kKeyTiles / 2][4];
     auto fetch = [&](int step) {
 #pragma unroll
         for (int m = 0; m < kRowTiles; m++)
-            load_matrices(a[step % 2][m], q_rows + m * 16 * kKeyBytes + KeyRow::offset(q_row, 2 * step + q_chunk));
+            load_matrices(a[step % kBuffers][m], q_rows + m * 16 * kKeyBytes + KeyRow::offset(q_row, 2 * step + q_chunk));
 #pragma unroll
         for (int n = 0; n < kKeyTiles / 2; n++)
-            load_matrices(b[step % 2][n], k_tile + n * 16 * kKeyBytes + KeyRow::offset(k_row, 2 * step + k_chunk));
+            load_matrices(b[step % kBuffers][n], k_tile + n * 16 * kKeyBytes + KeyRow::offset(k_row, 2 * step + k_chunk));
     };
     fetch(0);
 #pragma unroll
@@ -54,14 +60,14 @@ __device__ __forceinline__ void multiply_scores(WarpRows &w, unsigned q_rows, un
             for (int e = 0; e < 4; e++) w.scores[m][n][e] = 0.0f;
 #pragma unroll
     for (int step = 0; step < kDepth / 16; step++) {
-        if (step + 1 < kDepth / 16) fetch(step + 1);
+        if (step + kBuffers - 1 < kDepth / 16 && step + kBuffers > 1) fetch(step + kBuffers - 1);
 #pragma unroll
         for (int n = 0; n < kKeyTiles / 2; n++)
 #pragma unroll
             for (int m = 0; m < kRowTiles; m++) {
-                const unsigned(&pair)[4] = b[step % 2][n];
-                multiply<T>(w.scores[m][2 * n], a[step % 2][m], pair[0], pair[1]);
-                multiply<T>(w.scores[m][2 * n + 1], a[step % 2][m], pair[2], pair[3]);
+                const unsigned(&pair)[4] = b[step % kBuffers][n];
+                multiply<T>(w.scores[m][2 * n], a[step % kBuffers][m], pair[0], pair[1]);
+                multiply<T>(w.scores[m][2 * n + 1], a[step % kBuffers][m], pair[2], pair[3]);
             }
     }
 }
@@ -129,11 +135,11 @@ __device__ __forceinline__ void exponential(WarpRows &w, float scale_log2, int s
 __device__ __forceinline__ void multiply_output(WarpRows &w, float scale_log2, unsigned v_tile) {
     constexpr int kScores = kRowTiles * 8, kPairs = kDepthTiles / 2, kSteps = TILE_KV / 16;
     int lane = threadIdx.x % 32, v_row = lane % 16, v_chunk = lane / 16;
-    unsigned b[2][kPairs][4];
+    unsigned b[kBuffers][kPairs][4];
     auto fetch = [&](int step) {
 #pragma unroll
         for (int n = 0; n < kPairs; n++)
-            load_matrices_transposed(b[step % 2][n],
+            load_matrices_transposed(b[step % kBuffers][n],
                                      v_tile + step * 16 * kValueBytes + ValueRow::offset(v_row, 2 * n + v_chunk));
     };
     fetch(0);
@@ -150,12 +156,12 @@ __device__ __forceinline__ void multiply_output(WarpRows &w, float scale_log2, u
                 a[m][2 * half] = pack<T>(p[0], p[1]);
                 a[m][2 * half + 1] = pack<T>(p[2], p[3]);
             }
-        if (step + 1 < kSteps) fetch(step + 1);
+        if (step + kBuffers - 1 < kSteps && step + kBuffers > 1) fetch(step + kBuffers - 1);
 #pragma unroll
         for (int n = 0; n < kPairs; n++) {
 #pragma unroll
             for (int m = 0; m < kRowTiles; m++) {
-                const unsigned(&pair)[4] = b[step % 2][n];
+                const unsigned(&pair)[4] = b[step % kBuffers][n];
                 multiply<T>(w.output[m][2 * n], a[m], pair[0], pair[1]);
                 multiply<T>(w.output[m][2 * n + 1], a[m], pair[2], pair[3]);
             }
@@ -186,14 +192,21 @@ __device__ __forceinline__ void finish(WarpRows &w, float scale) {
 // `o` and `lse` are O and LSE, or their partial results of one split: [batch, heads, splits, rows, DIM_V] in fp32.
 extern "C" __global__ void __launch_bounds__(kThreads)
     flash2_forward(const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, void *__restrict__ o,
-                   float *__restrict__ lse, const int *query_starts, const int *key_starts, int batch, int heads,
-                   int group, int seq, int seq_kv, int splits, int section, int window, float scale) {
+                   float *__restrict__ lse,
+#if VARLEN
+                   const int *query_starts, const int *key_starts,
+#endif
+                   int batch, int heads, int group, int seq, int seq_kv, int splits, int section, int window, float scale) {
     extern __shared__ __align__(128) char shared[];
     char *q_tile = shared, *k_tiles = q_tile + TILE_Q * kKeyBytes, *v_tiles = k_tiles + STAGES * TILE_KV * kKeyBytes;
 
     auto block = [&](int cta) {
         Grid grid{batch, heads, group, seq, seq_kv, SPLIT ? splits : 1, section};
-        Starts starts{VARLEN ? query_starts : nullptr, VARLEN ? key_starts : nullptr};
+#if VARLEN
+        Starts starts{query_starts, key_starts};
+#else
+        Starts starts{nullptr, nullptr};
+#endif
         return block_of<TILE_Q, TILE_KV, static_cast<CtaOrder>(CTA_ORDER), CAUSAL>(cta, grid, starts,
                                                                                    WINDOW ? window : 0);
     };
