@@ -36,6 +36,17 @@ SHAPES: tuple[dict[str, Any], ...] = (
 """Both masks and layouts, GQA, ragged and odd lengths, rows without visible keys, a single row, long rows,
 a window, a head dimension of V of its own."""
 
+SPECIAL: dict[str, tuple[tuple[dict[str, Any], dict[str, Any]], ...]] = {
+    "flash2": (
+        ({"heads": 4, "kv_heads": 2, "lengths": (300, 0, 77, 1), "kv_lengths": (200, 50, 0, 900), "causal": True}, {}),
+        ({"heads": 2, "seq": 700, "dim": 64, "causal": True, "window": 100}, {"cta_order": "swizzled"}),
+        ({"heads": 2, "seq": 100, "seq_kv": 3000, "dim": 192, "dim_v": 128}, {"stages": 2, "kv_order": "sawtooth"}),
+        ({"heads": 4, "kv_heads": 1, "seq": 64, "seq_kv": 5000, "causal": True}, {"splits": 5, "tile_q": 64}),
+        ({"heads": 32, "seq": 8192, "dim": 64, "causal": True, "batch": 2}, {"cta_order": "longest_first"}),
+    ),
+}
+"""Shapes and schedule changes of one algorithm's own."""
+
 TIMED: tuple[dict[str, Any], ...] = (
     {"heads": 32, "seq": 2048, "dim": 128},
     {"heads": 32, "seq": 4096, "dim": 128},
@@ -49,15 +60,15 @@ def check(algorithm: str, gpu: Gpu) -> int:
     """Verify one algorithm on all shapes, a line each; the number of wrong ones."""
     wrong = 0
     plans: list[tuple[str, Plan]] = []
-    for shape in SHAPES:
-        text = " ".join(f"{key}={value}" for key, value in shape.items())
+    for shape, schedule in (*((shape, {}) for shape in SHAPES), *SPECIAL.get(algorithm, ())):
+        text = " ".join(f"{key}={value}" for key, value in (shape | schedule).items())
         try:
-            plans.append((text, _supported_plan(algorithm, gpu, shape)))
+            plans.append((text, _supported_plan(algorithm, gpu, shape, schedule)))
         except ValueError as refusal:
             print(f"  refused  {text}: {refusal}", flush=True)
     compile_all([spec for _, plan in plans for spec in kernels(plan)], gpu.arch)  # all at once is faster
     for text, plan in plans:
-        inputs = random_inputs(plan)
+        inputs = verify.consistent_inputs(plan)
         session = Session(plan, inputs)
         session.launch()
         errors, limit = verify.errors(session, inputs), verify.tolerance(plan)
@@ -68,8 +79,8 @@ def check(algorithm: str, gpu: Gpu) -> int:
     return wrong
 
 
-def _supported_plan(algorithm: str, gpu: Gpu, shape: dict[str, Any]) -> Plan:
-    plan = make_plan(algorithm, AttentionProblem(**shape), gpu.sm_count)
+def _supported_plan(algorithm: str, gpu: Gpu, shape: dict[str, Any], schedule: dict[str, Any]) -> Plan:
+    plan = make_plan(algorithm, AttentionProblem(**shape), gpu.sm_count, schedule)
     kernels(plan)
     return plan
 
@@ -79,9 +90,10 @@ def time(algorithms: list[str], gpu: Gpu, repeat: int) -> None:
     for shape in TIMED:
         problem = AttentionProblem(**shape)
         print(" ".join(f"{key}={value}" for key, value in shape.items()), flush=True)
+        works: dict[str, None] = {}
         for algorithm in algorithms:
             try:
-                plan = _supported_plan(algorithm, gpu, shape)
+                plan = _supported_plan(algorithm, gpu, shape, {})
             except ValueError as refusal:
                 print(f"  {algorithm:24} refused: {refusal}")
                 continue
@@ -89,14 +101,16 @@ def time(algorithms: list[str], gpu: Gpu, repeat: int) -> None:
             each = ", ".join(
                 f"{launch.name} {us:.1f}" for launch, us in zip(plan.launches, times.kernel_medians_us, strict=True)
             )
+            works[plan.work] = None
             _line(algorithm, times.median_us, problem.flops(plan.work), each)
         try:
             from kernels_cupy.torch_attention import torch_times
         except ImportError as missing:
             print(f"  PyTorch is not here to compare with ({missing})")
             continue
-        for name, us in torch_times(problem, gpu, repeat).items():
-            _line(f"torch {name}", us, problem.flops(), "")
+        for work in works:
+            for name, us in torch_times(problem, gpu, repeat, work).items():
+                _line(f"torch {name} {work}", us, problem.flops(work), "")
 
 
 def _line(name: str, us: float, flops: int, rest: str) -> None:

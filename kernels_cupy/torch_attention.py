@@ -18,19 +18,28 @@ BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTEN
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def torch_times(problem: AttentionProblem, gpu: Gpu, repeat: int) -> dict[str, float]:
-    """Median µs of a forward call, L2 cold: `naive` (matmul, softmax, matmul) and each backend that takes the problem.
+def torch_times(problem: AttentionProblem, gpu: Gpu, repeat: int, work: str = "forward") -> dict[str, float]:
+    """Median µs of a call, L2 cold: `naive` (matmul, softmax, matmul) and each backend that takes the problem.
 
     `naive` leaves the causal mask out: the products are full in any case.
+
+    Args:
+        work: `forward`, or `backward` for the gradients alone.
     """
     p, stopwatch = problem, Stopwatch(gpu)
     shapes = {"q": (p.heads, p.seq, p.dim), "k": (p.kv_heads, p.seq_kv, p.dim), "v": (p.kv_heads, p.seq_kv, p.dim_v)}
     q, k, v = (torch.randn(p.batch, *s, dtype=DTYPES[p.dtype], device="cuda") for s in shapes.values())
     calls: dict[str, Callable[[], Any]] = {"naive": partial(_naive, q * p.scale, k, v, p.group)}
     calls |= {name: partial(_backend, backend, q, k, v, p) for name, backend in BACKENDS.items()}
+    if work == "backward":
+        do = torch.randn(p.batch, p.heads, p.seq, p.dim_v, dtype=DTYPES[p.dtype], device="cuda")
+        inputs = [x.requires_grad_() for x in (q, k, v)]
+        calls = {name: partial(_gradients, call, inputs, do) for name, call in calls.items()}
     times = {}
     for name, call in calls.items():
         try:
+            if work == "backward":
+                call = call()  # runs the forward pass, and gives what runs backward from it
             for _ in range(3):
                 call()
         except (RuntimeError, torch.cuda.OutOfMemoryError):
@@ -39,6 +48,10 @@ def torch_times(problem: AttentionProblem, gpu: Gpu, repeat: int) -> dict[str, f
     del q, k, v, calls
     torch.cuda.empty_cache()
     return times
+
+
+def _gradients(call: Callable[[], Any], inputs: list[Any], do: Any) -> Callable[[], Any]:
+    return partial(torch.autograd.grad, call(), inputs, do, retain_graph=True)
 
 
 def _naive(q: Any, k: Any, v: Any, group: int) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels_cupy.arrays import decode, encode
+from kernels_cupy.arrays import decode, encode, random_inputs
 from kernels_cupy.kernel import starts
 from kernels_cupy.run import Session
 from traces.launch import Plan
@@ -87,6 +87,23 @@ REFERENCES: dict[tuple[str, ...], Reference] = {
 
 PER_KEY = ("K", "V", "dK", "dV")
 """Tensors with a row per key; the others have one per query row."""
+
+
+def consistent_inputs(plan: Plan, seed: int = 0) -> dict[str, Any]:
+    """Random values for the plan's inputs; where O and LSE are among them, those of a forward pass over the others."""
+    inputs: dict[str, Any] = dict(random_inputs(plan, seed))
+    if "O" not in inputs:
+        return inputs
+    p, xp = plan.problem, _array_module()
+    stored = {n: decode(plan.tensor(n), encode(plan.tensor(n), inputs[n])) for n in ("Q", "K", "V")}
+    for sequence in range(p.batch):
+        for head in range(p.kv_heads):
+            one = {name: _on(xp, _part(p, name, x, sequence, head)) for name, x in stored.items()}
+            for name, right in forward_head(xp, p, one).items():
+                if name in inputs:
+                    part = _part(p, name, inputs[name], sequence, head)
+                    part[...] = right.get() if hasattr(right, "get") else right
+    return inputs
 
 
 def errors(session: Session, inputs: Mapping[str, Any]) -> dict[str, float]:
