@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+from traces.algorithms import ALGORITHMS
 
 settings.register_profile(
     "repeatable", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
+
+
+def pytest_sessionstart() -> None:
+    """Import what `tests.traces.problems.hook` looks into: hypothesis forbids that while a property is being tested."""
+    for name in ALGORITHMS:
+        import_module(f"tests.traces.algorithms.test_{name}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

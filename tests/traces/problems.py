@@ -278,7 +278,3 @@ def byte_addresses(tile: Tile, view: AnyView) -> NDArray[np.int64]:
     offset, runs, run_bytes = tile.span(view)
     starts = [view.at(offset + i * view.pitch_bytes) for i in range(runs if tile.size_bytes else 0)]
     return (np.array(starts, np.int64)[:, None] + np.arange(run_bytes)).ravel()
-
-
-for _name in ALGORITHMS:  # at once, because a module that holds tests of hypothesis cannot be imported within another
-    import_module(f"tests.traces.algorithms.test_{_name}")
