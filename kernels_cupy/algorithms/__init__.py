@@ -1,7 +1,8 @@
 """The registry: the CUDA kernels of each algorithm of `traces.algorithms`, under the same name.
 
-A module has `instruction` (tensor-core family of its kernels, which picks the trace's default schedule) and
-`kernels(plan)`. Adding an algorithm is adding `<name>.py` and `<name>.cu` here: every module of this package is one.
+A module has `instruction` (the tensor-core family that picks the default schedule of the trace), `kernels(plan)`,
+and `schedule(problem, sm_count)` where its kernels want other tiles than that default: the changes. Adding an algorithm
+is adding `<name>.py` and `<name>.cu` here: every module of this package is one.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ def make_plan(
     Raises:
         ValueError: no such algorithm or schedule key, or a value that is not allowed.
     """
-    instruction = kernel_module(name).instruction
-    algorithm = trace_algorithm(name)
-    return algorithm.plan(problem, algorithm.default_schedule(problem, instruction, sm_count).changed(changes or {}))
+    module, algorithm = kernel_module(name), trace_algorithm(name)
+    own = module.schedule(problem, sm_count) if hasattr(module, "schedule") else {}
+    schedule = algorithm.default_schedule(problem, module.instruction, sm_count).changed({**own, **(changes or {})})
+    return algorithm.plan(problem, schedule)
 
 
 def kernels(plan: Plan) -> tuple[KernelSpec, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from traces.dtypes import DTYPES
 from traces.gradients import (
     DS_INSTRUCTIONS,
     INPUTS,
@@ -33,7 +34,7 @@ from traces.problem import AttentionProblem
 from traces.schedule import Schedule, require, require_multiple, require_one_of
 from traces.softmax import NO_MASK
 from traces.tensor import Matrix
-from traces.traffic import Traffic, read_once, sizes, written_once
+from traces.traffic import Traffic, blocks, read_once, sizes, written_once
 
 name = "flash2_backward"
 summary = "FlashAttention-2 backward: one CTA per key block, P recomputed, dQ added up in the L2"
@@ -51,7 +52,8 @@ class Flash2BackwardSchedule(Schedule):
         warps: warps per CTA.
         row_warps: how many of them lie along a product's rows; each re-reads the other operand.
         row_tile: rows per CTA of the kernels before and after.
-        instruction: tensor-core family, mma_sync (the release) or wgmma.
+        instruction: tensor-core family, mma_sync (the release) or wgmma, with which Q and dO have two buffers each and
+            P stays in registers.
     """
 
     tile_q: int = 64
@@ -90,11 +92,11 @@ def plan(problem: AttentionProblem, schedule: Flash2BackwardSchedule) -> Plan:
     p.require(("dim_v",))
     t = GradientTensors(p)
     dk, dv = (per_query_head(t.table, p, tensor) for tensor in (t.dk, t.dv))
-    blocks = -(-p.seq_kv // schedule.tile_kv)
+    key_blocks = blocks(p.seq_kv, schedule.tile_kv)
 
     def work(cta: int) -> Sequence[WorkItem]:
         """Grid (key blocks, batch, heads), key blocks fastest."""
-        rest, block = divmod(cta, blocks)
+        rest, block = divmod(cta, key_blocks)
         h, b = divmod(rest, p.batch)
         key = block * schedule.tile_kv
         queries = tuple(x.view(b, h) for x in (t.q, t.do, t.lse, t.d, t.dq_sum))
@@ -106,11 +108,8 @@ def plan(problem: AttentionProblem, schedule: Flash2BackwardSchedule) -> Plan:
         first_row, diagonal = parameters
         return (flash2_key_block(matrices, first_row, diagonal, p.scale, schedule),)
 
-    m, n, element = schedule.tile_q, schedule.tile_kv, p.storage.element_bytes
-    # K and V, two buffers of Q, one of dO, and P and dS on their way from one product to the next.
-    shared = element * (n * (p.dim + p.dim_v) + m * (2 * p.dim + p.dim_v) + 2 * m * n)
-    resources = CtaResources(schedule.warps * 32, 255, shared)
-    ctas, warps = blocks * p.batch * p.heads, schedule.row_warps
+    resources = CtaResources(schedule.warps * 32, 255, shared_bytes(p, schedule))
+    ctas, warps = key_blocks * p.batch * p.heads, schedule.row_warps
     main = KernelLaunch("flash2_backward", ctas, resources, work, agents, schedule.instruction, warps)
     launches = (
         preprocess(t, schedule.row_tile),
@@ -120,6 +119,19 @@ def plan(problem: AttentionProblem, schedule: Flash2BackwardSchedule) -> Plan:
         *sum_heads(p, dv, t.dv, schedule.row_tile),
     )
     return Plan(name, p, schedule, t.table.tensors, launches, INPUTS, OUTPUTS, "backward")
+
+
+def shared_bytes(p: AttentionProblem, s: Flash2BackwardSchedule) -> int:
+    """Shared memory of a CTA: K, V, buffers of Q and dO, and what goes from one product to the next.
+
+    With mma.sync that is P and dS, and Q alone has two buffers. With wgmma it is dS, Q, dO, LSE and D have two, and
+    rows take whole panels of 64 columns.
+    """
+    m, n, element = s.tile_q, s.tile_kv, p.storage.element_bytes
+    if s.instruction == "mma_sync":
+        return element * (n * (p.dim + p.dim_v) + m * (2 * p.dim + p.dim_v) + 2 * m * n)
+    row = 64 * (blocks(p.dim, 64) + blocks(p.dim_v, 64))
+    return element * ((n + 2 * m) * row + m * n) + 2 * 2 * m * DTYPES["fp32"].element_bytes
 
 
 def block_parameters(p: AttentionProblem, key: int, tile_q: int) -> tuple[int, int]:
