@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from experiments.measurements import MeasuredCall, MeasuredKernel
 from traces.algorithms import algorithm
-from traces.algorithms.flash3 import ROWS_PER_WARPGROUP, Flash3Schedule
+from traces.algorithms.flash3 import Flash3Schedule
 from traces.algorithms.naive import NaiveSchedule
+from traces.flash3_block import ROWS_PER_WARPGROUP
 from traces.launch import Plan
 from traces.schedule import Schedule
 

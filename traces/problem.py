@@ -149,6 +149,11 @@ class AttentionProblem:
         return dtype(self.dtype)
 
     @property
+    def output_storage(self) -> DType:
+        """Format of O: that of Q, but bf16 where Q is in 8 bits, as kernels that take such a Q write it."""
+        return dtype("bf16") if self.storage.quantised else self.storage
+
+    @property
     def kv_storage(self) -> DType:
         """Format of K (and of V unless `v_dtype` says otherwise)."""
         return dtype(self.kv_dtype)

@@ -64,7 +64,7 @@ class QueryBlocks:
         self._q = table.add("Q", (queries.batch, p.heads, queries.rows, p.dim), p.storage, p.layout)
         self._k = table.add("K", (keys.batch, p.kv_heads, keys.rows, p.dim), p.kv_storage, p.layout)
         self._v = table.add("V", (keys.batch, p.kv_heads, keys.rows, p.dim_v), p.v_storage, p.layout)
-        self._o = table.add("O", (queries.batch, p.heads, queries.rows, p.dim_v), p.storage, p.layout)
+        self._o = table.add("O", (queries.batch, p.heads, queries.rows, p.dim_v), p.output_storage, p.layout)
         self._lse = table.add("LSE", (queries.batch, p.heads, 1, queries.rows), DTYPES["fp32"])
         self._partials = Partials.allocate(table, self._o, splits) if splits > 1 else None
         self.tensors: tuple[Tensor, ...] = table.tensors

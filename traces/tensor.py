@@ -7,6 +7,7 @@ the same shapes run the same program at other addresses, which is what lets the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from traces.dtypes import DType
@@ -135,11 +136,11 @@ class Tile:
 
 
 class TensorTable:
-    """Allocates tensors one after another, each at its own aligned base address."""
+    """Allocates tensors one after another, each at its own aligned base address, behind those there already are."""
 
-    def __init__(self) -> None:
-        self._tensors: list[Tensor] = []
-        self._next = ALIGNMENT_BYTES
+    def __init__(self, tensors: Sequence[Tensor] = ()) -> None:
+        self._tensors = list(tensors)
+        self._next = -(-max((t.end for t in tensors), default=1) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
     def add(self, name: str, shape: tuple[int, int, int, int], dtype: DType, layout: str = "bhsd") -> Tensor:
         """Allocate `shape` = (batch, heads, rows, cols); the name must be new."""

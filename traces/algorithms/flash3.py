@@ -1,33 +1,33 @@
 """FlashAttention-3 forward (Shah et al. 2024, arXiv:2407.08608, algorithms 1 and 2): warp-specialised, for Hopper.
 
-A producer warpgroup copies K and V through `stages` shared-memory buffers; each consumer warpgroup owns 64 query rows.
-Within a warpgroup S_{j+1} = Q K_{j+1}^T runs on the tensor cores together with O += P_j V_j, and both run under the
-other warpgroup's softmax. CTAs are persistent: one per SM loops over query blocks.
+A producer warpgroup copies K and V through `stages` shared-memory buffers; each consumer warpgroup owns 64 query rows
+(`traces.flash3_program`). Within a warpgroup S_{j+1} = Q K_{j+1}^T runs on the tensor cores together with O += P_j V_j,
+and both run under the other warpgroups' softmax. CTAs are persistent: one per SM loops over query blocks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from traces.launch import CtaResources, KernelLaunch, Plan
-from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Store, Vector, Wait
+from traces.dtypes import DTYPES
+from traces.flash3_block import ROWS_PER_WARPGROUP, BlockShape
+from traces.flash3_program import flash3_block
+from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
+from traces.ops import Program
 from traces.problem import AttentionProblem
 from traces.query_blocks import CTA_ORDERS, FEATURES, QueryBlocks, query_block_bytes
-from traces.schedule import KV_ORDERS, Schedule, key_value_blocks, require, require_multiple, require_one_of
-from traces.softmax import ONLINE_INSTRUCTIONS, finish, mask_scores, online_scores
-from traces.tensor import Matrix
-from traces.traffic import Traffic, read_once, written_once
+from traces.schedule import KV_ORDERS, Schedule, require, require_multiple, require_one_of
+from traces.tensor import Matrix, Tensor, TensorTable, View
+from traces.traffic import Traffic, blocks, read_once, written_once
 
 name = "flash3"
 summary = "FlashAttention-3 forward: persistent CTAs, a producer and ping-pong consumer warpgroups (Hopper)"
 paper = "Shah et al. 2024, arXiv:2407.08608, algorithms 1 and 2"
 order = 30
 
-ROWS_PER_WARPGROUP = 64
-"""Rows of one wgmma instruction (PTX ISA, wgmma.mma_async m64nNk16)."""
+REGISTERS = 65536
+"""32-bit registers of an SM: a CTA takes them all, and its consumers most of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,13 @@ class Flash3Schedule(Schedule):
         cta_order: m_fastest, head_fastest, longest_first or swizzled (longest first within sections of heads that fit
             in the L2).
         section_heads: heads per section of the swizzled order; 0 for as many as fit.
+        cluster: 1, or 2: two CTAs take neighbouring query blocks of a head and multicast K and V to each other. Not
+            with a causal mask, under which they would not read the same keys.
         overlap: whether a warpgroup runs S_{j+1} = Q K_{j+1}^T together with O += P_j V_j (algorithm 2), or one product
             after the other (algorithm 1).
+        ping_pong: whether warpgroups take turns at issuing their products, so that the softmax of one runs under those
+            of the others.
+        p_in_shared: P goes to its product through shared memory, where tiles are too large to keep it in registers.
         persistent_ctas: CTAs launched; each fetches query blocks from a shared counter until none is left.
         instruction: tensor-core family.
     """
@@ -54,7 +59,10 @@ class Flash3Schedule(Schedule):
     kv_order: str = "backward"
     cta_order: str = "m_fastest"
     section_heads: int = 0
+    cluster: int = 1
     overlap: bool = True
+    ping_pong: bool = True
+    p_in_shared: bool = False
     persistent_ctas: int = 132
     instruction: str = "wgmma"
 
@@ -62,10 +70,9 @@ class Flash3Schedule(Schedule):
         require_multiple("tile_q", self.tile_q, ROWS_PER_WARPGROUP)
         require_multiple("tile_kv", self.tile_kv, 8)
         require(1 <= self.stages <= 8, f"schedule key stages must be 1 to 8, not {self.stages}")
-        require(
-            self.persistent_ctas >= 1, f"schedule key persistent_ctas must be at least 1, not {self.persistent_ctas}"
-        )
+        require(self.cluster in (1, 2), f"schedule key cluster must be 1 or 2, not {self.cluster}")
         require(self.section_heads >= 0, f"schedule key section_heads must be at least 0, not {self.section_heads}")
+        require_multiple("persistent_ctas", self.persistent_ctas, self.cluster)
         require_one_of("kv_order", self.kv_order, KV_ORDERS)
         require_one_of("cta_order", self.cta_order, CTA_ORDERS)
         require_one_of("instruction", self.instruction, ("wgmma",))
@@ -73,151 +80,120 @@ class Flash3Schedule(Schedule):
 
 Schedule_ = Flash3Schedule
 
+_TILES_16 = ((64, 192, 192), (96, 192, 144), (128, 128, 176), (192, 128, 112), (640, 128, 80))
+_TILES_8 = ((64, 192, 160), (96, 192, 128), (128, 128, 224), (192, 128, 160), (640, 128, 128))
+"""(largest head dimension, tile_q, tile_kv) of the CUDA release, for 16-bit and 8-bit formats."""
+
 
 def default_schedule(problem: AttentionProblem, instruction: str, sm_count: int) -> Flash3Schedule:
-    """Tiles of the CUDA release for fp16 and bf16 by head dimension and mask."""
-    d = problem.dim
-    if d <= 64:
-        tile_q, tile_kv = 192, 128
-    elif d <= 128:
-        tile_q, tile_kv = 128, 128 if problem.causal else 176
-    elif d <= 192:
-        tile_q, tile_kv = 128, 96
-    else:
-        tile_q, tile_kv = 128, 80
+    """Tiles, order and clusters of the CUDA release by head dimension, format and mask."""
+    d, causal, fp8 = max(problem.dim, problem.dim_v), problem.causal, problem.storage.element_bytes == 1
+    tile_q, tile_kv = next(tiles for largest, *tiles in (_TILES_8 if fp8 else _TILES_16) if d <= largest)
+    if causal and not fp8 and (d <= 64 or 96 < d <= 128):
+        tile_kv = 128
+    p_in_shared = not fp8 and (64 < d <= 96 or (d <= 64 and not causal))
     if problem.kv_storage.element_bytes == 4:
         tile_kv = max(8, tile_kv // 2 // 8 * 8 - 16)
-    order = "longest_first" if problem.causal else "m_fastest"
-    return Flash3Schedule(tile_q=tile_q, tile_kv=tile_kv, cta_order=order, persistent_ctas=sm_count)
+    wide = 128 < d <= 192 if fp8 else d >= 128
+    paired = wide and not causal and sm_count % 2 == 0 and blocks(problem.seq, tile_q) % 2 == 0
+    return Flash3Schedule(
+        tile_q=tile_q,
+        tile_kv=tile_kv,
+        cta_order="swizzled" if causal else "m_fastest",
+        cluster=2 if paired else 1,
+        ping_pong=d >= 128 if fp8 else d <= 128,
+        p_in_shared=p_in_shared,
+        persistent_ctas=sm_count,
+    )
 
 
 def plan(problem: AttentionProblem, schedule: Flash3Schedule) -> Plan:
     """Tensors and the single persistent launch."""
-    p = problem
+    p, s = problem, schedule
     p.require(FEATURES)
-    blocks = QueryBlocks(
+    require(s.cluster == 1 or not p.causal, f"schedule key cluster is {s.cluster}, but a causal mask needs 1")
+    query_blocks = QueryBlocks(
         p,
-        tile_q=schedule.tile_q,
-        tile_kv=schedule.tile_kv,
-        cta_order=schedule.cta_order,
-        kv_order=schedule.kv_order,
-        section_heads=schedule.section_heads,
+        tile_q=s.cluster * s.tile_q,
+        tile_kv=s.tile_kv,
+        cta_order=s.cta_order,
+        kv_order=s.kv_order,
+        section_heads=s.section_heads,
     )
-    ctas = min(schedule.persistent_ctas, len(blocks))
+    scales = Scales(p, query_blocks.tensors)
+
+    def work(number: int) -> Sequence[WorkItem]:
+        pair, rank = divmod(number, s.cluster)
+        return [part for item in query_blocks.items(pair) for part in _part(item, rank, s.tile_q, scales)]
 
     def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
-        diagonal, backward = parameters
-        return flash3_block(matrices, diagonal, backward, p, schedule)
-
-    key_bytes = p.dim * p.kv_storage.element_bytes + p.dim_v * p.v_storage.element_bytes
-    shared = schedule.tile_q * p.dim * p.storage.element_bytes + schedule.stages * schedule.tile_kv * key_bytes
-    threads = 128 * (1 + schedule.tile_q // ROWS_PER_WARPGROUP)
-    resources = CtaResources(threads, 65536 // threads // 8 * 8, shared)
-    launch = KernelLaunch(
-        "flash3_forward", ctas, resources, blocks.items, agents, schedule.instruction, warps=4, queue=len(blocks)
-    )
-    return Plan(name, p, schedule, blocks.tensors, (launch,), ("Q", "K", "V"), ("O", "LSE"))
-
-
-def flash3_block(
-    matrices: tuple[Matrix, ...], diagonal: int, backward: int, problem: AttentionProblem, schedule: Flash3Schedule
-) -> tuple[Program, ...]:
-    """The producer and the consumers of one query block; one that attends to no key writes its zeros at once."""
-    q, k, v, o, lse = matrices
-    step, stages = schedule.tile_kv, schedule.stages
-    consumers = schedule.tile_q // ROWS_PER_WARPGROUP
-    blocks = key_value_blocks(-(-k.rows // step), "backward" if backward else "forward", 0)
-
-    q_full, q_empty = Barrier("Q full"), Barrier("Q empty", consumers, open_phases=1)
-    k_full = [Barrier(f"K full {s}") for s in range(stages)]
-    v_full = [Barrier(f"V full {s}") for s in range(stages)]
-    k_empty = [Barrier(f"K empty {s}", consumers, open_phases=1) for s in range(stages)]
-    v_empty = [Barrier(f"V empty {s}", consumers, open_phases=1) for s in range(stages)]
-    buffer: dict[Any, Any] = {}
-
-    def producer() -> Program:
-        if not blocks:
-            return
-        yield Await(q_empty)
-        buffer["Q"] = yield Load(q.tile(0, schedule.tile_q))
-        yield Arrive(q_full, after=buffer["Q"])
-        for position, block in enumerate(blocks):
-            stage, start = position % stages, block * step
-            for matrix, full, empty in ((k, k_full, k_empty), (v, v_full, v_empty)):
-                yield Await(empty[stage])
-                tile = yield Load(matrix.tile(start, step))
-                buffer[matrix.name, stage] = tile
-                yield Arrive(full[stage], after=tile)
-
-    def consumer(warpgroup: int) -> Program:
-        first_row = warpgroup * ROWS_PER_WARPGROUP
-        own = max(0, min(ROWS_PER_WARPGROUP, q.rows - first_row))
-        maximum = np.full((own, 1), -np.inf, np.float32)
-        total = np.zeros((own, 1), np.float32)
-        output: Any = np.zeros((own, v.cols), np.float32)
-        probabilities: Any = None
-        decay: Any = None
-
-        def issue_scores(position: int) -> Program:
-            stage = position % stages
-            yield Await(k_full[stage])
-            shape = (ROWS_PER_WARPGROUP, step, q.cols)
-            return (yield Matmul(q_rows, buffer[k.name, stage], shape, transpose_b=True, asynchronous=True))
-
-        def issue_output(position: int) -> Program:
-            stage = position % stages
-            yield Await(v_full[stage])
-            tile = buffer[v.name, stage]
-            shape = (ROWS_PER_WARPGROUP, v.cols, step)
-            return (yield Matmul(probabilities, tile, shape, output, a_in_registers=True, asynchronous=True))
-
-        def softmax(position: int, scores: Any) -> Program:
-            first = blocks[position] * step
-            return (
-                yield Vector(
-                    lambda s, m, t: online_scores(
-                        mask_scores(s * np.float32(problem.scale), first, diagonal + first_row, problem.window), m, t
-                    ),
-                    (scores, maximum, total),
-                    exps=ROWS_PER_WARPGROUP * step,
-                    instructions=ONLINE_INSTRUCTIONS * ROWS_PER_WARPGROUP * step,
-                    results=4,
-                )
-            )
-
-        def rescale() -> Program:
-            return (yield Vector(lambda acc, f: acc * f, (output, decay), instructions=ROWS_PER_WARPGROUP * v.cols))
-
-        if blocks:
-            yield Await(q_full)
-            q_rows = yield Vector(lambda tile: tile[first_row : first_row + own], (buffer["Q"],))
-        for position in range(len(blocks)):
-            scores = yield from issue_scores(position)
-            # Algorithm 2 runs the product P V of the block before under this block's scores and softmax.
-            behind = schedule.overlap and position > 0
-            if behind:
-                output = yield from issue_output(position - 1)
-            yield Wait(scores)
-            yield Arrive(k_empty[position % stages])
-            if position == len(blocks) - 1:
-                yield Arrive(q_empty)
-            probabilities, maximum, total, decay = yield from softmax(position, scores)
-            if behind:
-                yield Wait(output)
-                yield Arrive(v_empty[(position - 1) % stages])
-            if position > 0:
-                output = yield from rescale()
-            if not schedule.overlap or position == len(blocks) - 1:
-                output = yield from issue_output(position)
-                yield Wait(output)
-                yield Arrive(v_empty[position % stages])
-        result, row_lse = yield Vector(
-            finish, (maximum, total, output), instructions=2 * ROWS_PER_WARPGROUP * v.cols, results=2
+        diagonal, backward, multicast, share = parameters
+        shape = BlockShape(
+            scale=p.scale,
+            tile_q=s.tile_q,
+            tile_kv=s.tile_kv,
+            stages=s.stages,
+            overlap=s.overlap,
+            ping_pong=s.ping_pong,
+            p_in_shared=s.p_in_shared,
+            keys=matrices[1].rows,
+            diagonal=diagonal,
+            window=p.window,
+            backward=bool(backward),
+            multicast=multicast,
+            share=share,
         )
-        yield Store(o.tile(first_row, own), result)
-        yield Store(lse.tile(0, 1, first_row, own), row_lse)
+        return flash3_block(matrices, shape)
 
-    return producer(), *(consumer(w) for w in range(consumers))
+    queue = s.cluster * len(query_blocks)
+    threads = 128 * (1 + s.tile_q // ROWS_PER_WARPGROUP)
+    resources = CtaResources(threads, REGISTERS // threads // 8 * 8, _shared_bytes(p, s))
+    ctas = min(s.persistent_ctas, queue)
+    launch = KernelLaunch(
+        "flash3_forward", ctas, resources, work, agents, s.instruction, warps=4, cluster=s.cluster, queue=queue
+    )
+    return Plan(name, p, s, scales.tensors, (launch,), ("Q", "K", "V", *scales.names), ("O", "LSE"))
+
+
+class Scales:
+    """With FP8, what Q, K and V are to be multiplied with: an fp32 number each per KV head of a sequence, or of a pack.
+
+    Args:
+        problem: whether there are any.
+        tensors: those before, Q, K, …
+    """
+
+    def __init__(self, problem: AttentionProblem, tensors: Sequence[Tensor]) -> None:
+        self.names = ("Q_scale", "K_scale", "V_scale") if problem.storage.quantised else ()
+        table = TensorTable(tensors)
+        keys = tensors[1]
+        shape = (keys.batch, keys.heads, 1, 1)
+        self._own = [table.add(name, shape, DTYPES["fp32"]) for name in self.names]
+        self.tensors = table.tensors
+
+    def views(self, keys: View) -> tuple[View, ...]:
+        """Those that go with a view of K."""
+        return tuple(t.view(keys.batch, keys.head) for t in self._own)
+
+
+def _part(item: WorkItem, rank: int, tile_q: int, scales: Scales) -> list[WorkItem]:
+    """What the CTA of cluster rank `rank` does of its cluster's query rows; nothing where they end before its own."""
+    q, k, v, o, lse = item.views
+    diagonal, backward = item.parameters
+    first = rank * tile_q
+    if first >= q.rows:
+        return []
+    views = (q.window(first, tile_q), k, v, o.window(first, tile_q), lse.window(0, 1, first, tile_q))
+    parameters = (diagonal + first, backward, blocks(q.rows, tile_q), rank)
+    return [WorkItem((*views, *scales.views(k)), parameters)]
+
+
+def _shared_bytes(p: AttentionProblem, s: Flash3Schedule) -> int:
+    """Buffers of Q, K and V; of transposed V with 8 bits; of P where it does not stay in registers."""
+    k_bytes, v_bytes = p.dim * p.kv_storage.element_bytes, p.dim_v * p.v_storage.element_bytes
+    stage = s.tile_kv * (k_bytes + v_bytes * (2 if p.storage.quantised else 1))
+    probabilities = s.tile_q * s.tile_kv * p.v_storage.element_bytes if s.p_in_shared else 0
+    return s.tile_q * p.dim * p.storage.element_bytes + s.stages * stage + probabilities
 
 
 def textbook(plan: Plan) -> Traffic:
@@ -226,5 +202,10 @@ def textbook(plan: Plan) -> Traffic:
 
 
 def sm_port(plan: Plan) -> Traffic:
-    """Every query block reads the keys and values that its rows attend to."""
-    return query_block_bytes(plan, plan.schedule.tile_q, plan.schedule.tile_kv)
+    """Every query block reads the keys and values its rows attend to; with FP8, each of its warpgroups the scales."""
+    p, tile_q = plan.problem, plan.schedule.tile_q
+    query_blocks = p.heads * sum(blocks(p.rows(b), tile_q) for b in range(p.batch))
+    scales = {
+        name: (4 * query_blocks * tile_q // ROWS_PER_WARPGROUP, 0) for name in plan.inputs if name.endswith("_scale")
+    }
+    return query_block_bytes(plan, tile_q, plan.schedule.tile_kv) | scales
