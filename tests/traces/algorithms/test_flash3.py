@@ -95,6 +95,8 @@ def test_do_the_ctas_of_a_cluster_ask_for_each_byte_of_k_and_v_once(plan: Plan) 
     (launch,) = plan.launches
     for first in range(0, launch.work_count, 2):
         pair = [item for rank in range(2) for item in launch.work(first + rank)]
+        if not any(item.views[1].rows for item in pair):
+            continue
         loads = [
             [(op.tile, op.multicast, op.share) for _, op in stream(launch, item).ops if isinstance(op, Load)]
             for item in pair
