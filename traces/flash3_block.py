@@ -19,7 +19,7 @@ class BlockShape:
         scale: softmax scale.
         tile_q, tile_kv, stages, overlap, ping_pong, p_in_shared: as in `Flash3Schedule`.
         keys: keys that the block's rows see.
-        diagonal, window: local row r sees key j up to r + diagonal, and with a window from r + diagonal - window + 1 on.
+        diagonal, window: local row r sees key j up to r + diagonal, with a window from r + diagonal - window + 1 on.
         backward: whether KV blocks go from the last to the first.
         multicast, share: CTAs of the cluster that share K and V, and which of them this one is.
     """
