@@ -46,7 +46,7 @@ TILES: dict[str, dict[str, Any]] = {
     "naive_online_softmax, read twice": GEMMS | {"softmax_tile": 64, "softmax_resident": False},
     "flash2": {"tile_q": 128, "tile_kv": 64},
     "flash2, 3 splits": {"tile_q": 64, "tile_kv": 64, "splits": 3},
-    "flash3": {"tile_q": 128, "tile_kv": 96},
+    "flash3": {"tile_q": 128, "tile_kv": 96, "cluster": 1},
 }
 Bytes = dict[str, int]
 
