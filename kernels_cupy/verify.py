@@ -33,8 +33,7 @@ def _attention(xp: Any, problem: AttentionProblem, q: Any, k: Any, v: Any) -> di
     for start in range(0, len(q), rows):
         end = min(len(q), start + rows)
         scores = _scores(xp, problem, q, k, start, end)
-        maximum = scores.max(axis=1, keepdims=True, initial=-xp.inf)
-        maximum = xp.where(xp.isfinite(maximum), maximum, 0)
+        maximum = _finite_maximum(xp, scores)
         weights = xp.exp(scores - maximum)
         total = weights.sum(axis=1, keepdims=True)
         output[start:end] = (weights @ v) / xp.where(total > 0, total, 1)
@@ -55,6 +54,14 @@ def _scores(xp: Any, problem: AttentionProblem, q: Any, k: Any, start: int, end:
     return xp.where(visible, scores, -xp.inf)
 
 
+def _finite_maximum(xp: Any, scores: Any) -> Any:
+    """Largest score of each row, [rows, 1]; 0 where a row sees no key."""
+    if not scores.shape[1]:
+        return xp.zeros((len(scores), 1))
+    maximum = scores.max(axis=1, keepdims=True)
+    return xp.where(xp.isfinite(maximum), maximum, 0)
+
+
 def backward_head(xp: Any, problem: AttentionProblem, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """dQ of the query heads of one KV head, and its dK and dV."""
     k, v = inputs["K"][0], inputs["V"][0]
@@ -65,8 +72,7 @@ def backward_head(xp: Any, problem: AttentionProblem, inputs: Mapping[str, Any])
         for start in range(0, len(q), rows):
             end = min(len(q), start + rows)
             scores = _scores(xp, problem, q, k, start, end)
-            maximum = scores.max(axis=1, keepdims=True, initial=-xp.inf)
-            weights = xp.exp(scores - xp.where(xp.isfinite(maximum), maximum, 0))
+            weights = xp.exp(scores - _finite_maximum(xp, scores))
             total = weights.sum(axis=1, keepdims=True)
             weights /= xp.where(total > 0, total, 1)
             dp = do[start:end] @ v.T
