@@ -71,6 +71,12 @@ def keys_per_step(p: AttentionProblem, most: int) -> int:
     return most if columns <= 128 else max(16, most >> (-(-columns // 128) - 1).bit_length())
 
 
+def block_shape(p: AttentionProblem, tile_q: int, packed: bool) -> tuple[int, int]:
+    """(query heads, most tokens of each) of a block of rows."""
+    heads = min(p.group, tile_q) if packed else 1
+    return heads, max(1, tile_q // heads)
+
+
 class Part(NamedTuple):
     """Tokens [first, last) of a sequence, which query rows [row, row + rows) of each of its heads attend to."""
 
@@ -97,8 +103,7 @@ class DecodeBlocks:
     ) -> None:
         p = self._problem = problem
         self._cache, self._rows = cache, query_rows(problem)
-        self.block_heads = min(p.group, tile_q) if packed else 1
-        self._tokens = max(1, tile_q // self.block_heads)
+        self.block_heads, self._tokens = block_shape(p, tile_q, packed)
         self.blocks_per_group = blocks(p.group, self.block_heads)
         rows = self._rows
         self._q = table.add("Q", (rows.batch, p.heads, rows.rows, p.dim), p.storage, p.layout)
@@ -299,4 +304,4 @@ def mask_packed(scores: Array, tokens: int, first_key: int, diagonal: int, windo
     return np.concatenate([mask_scores(head, first_key, diagonal, window) for head in heads])
 
 
-__all__ = ["FEATURES", "DecodeBlocks", "DecodeTiles", "decode_launch", "even_parts", "keys_per_step"]
+__all__ = ["FEATURES", "DecodeBlocks", "DecodeTiles", "block_shape", "decode_launch", "even_parts", "keys_per_step"]

@@ -1,0 +1,527 @@
+// Decoding: few query rows against one part of a long KV cache ("Flash-Decoding", Dao et al. 2023).
+//
+//            keys →  step 0           step 1              One CTA owns the TILE_Q rows of a KV head's query heads and one
+//          ┌──┬──┬──┬──┐    ┌──┬──┬──┬──┐    ┌─         part of its keys. Of every step each warp takes kKeys keys, with a
+//  TILE_Q  │w0│w1│w2│w3│    │w0│w1│w2│w3│    │w0  …    ring of STAGES buffers, a running softmax and an output of its
+//          └──┴──┴──┴──┘    └──┴──┴──┴──┘    └─         own, so that warps never wait for each other until the end,
+//            TILE_KV                                    when their outputs are merged in shared memory.
+//
+// The cache is what takes time: its bytes go from HBM to shared memory by cp.async, STAGES - 1 steps ahead, and from there
+// straight into tensor-core operands, codes (int8, fp8) included; scales are applied to Q, S, P or O instead.
+//
+// Macros: T, KEY, VALUE (T or a code), DIM, DIM_V, TILE_Q, TILE_KV, STAGES, WARPS, PAGE (tokens per page, 0: a contiguous
+// cache), RESULT, KEY_SCALE, VALUE_SCALE; and, as 0 or 1, PARTS_SLOWEST, CAUSAL, WINDOW, VARLEN, TOKEN_MAJOR.
+#include "codes.cuh"
+#include "decode_parts.cuh"
+#include "matrix.cuh"
+#include "query_blocks.cuh"
+#include "shared.cuh"
+#include "softmax.cuh"
+
+enum Result { kFinal, kPartial, kUnmerged };  // O, LSE; the same of a part in fp32; O, maximum, sum of a part in fp32
+enum Scale { kNone, kPerToken, kPerChannel, kPerHead };
+
+constexpr int kThreads = 32 * WARPS, kKeys = TILE_KV / WARPS;
+constexpr int kRowTiles = TILE_Q / 16, kKeyTiles = kKeys / 8, kOutputTiles = DIM_V / 8, kSteps = DIM / 16;
+constexpr bool kKeyCodes = sizeof(KEY) == 1, kValueCodes = sizeof(VALUE) == 1;
+constexpr int kKeyBytes = DIM * sizeof(KEY), kValueBytes = DIM_V * sizeof(VALUE);
+constexpr int kTokenScales = (KEY_SCALE == kPerToken) + (VALUE_SCALE == kPerToken);
+constexpr int kStageBytes = TILE_KV * (kKeyBytes + kValueBytes + 4 * kTokenScales);
+constexpr int kOutputPitch = DIM_V + 8;  // of the warps' outputs while they are merged; bank conflicts are avoided
+static_assert(TILE_Q % 16 == 0 && kKeys % 16 == 0 && kKeys <= 32, "whole mma tiles, and a lane for every key of a warp");
+static_assert(DIM % (kKeyCodes ? 64 : 16) == 0 && DIM_V % (kValueCodes ? 32 : 16) == 0, "whole operands");
+
+constexpr bool kQueryInRegisters = kRowTiles * DIM <= 128;
+
+using QueryRow = SharedRows<DIM * sizeof(T)>;
+using ValueRow = SharedRows<kValueBytes>;
+
+// Rows of K. Codes are read 16 bytes a lane, four lanes to a row: two rows of them must lie in all eight bank groups.
+struct KeyRow {
+    static __device__ __forceinline__ unsigned offset(int row, int chunk) {
+        if constexpr (!kKeyCodes) return SharedRows<kKeyBytes>::offset(row, chunk);
+        return row * kKeyBytes + ((kKeyBytes % 128 ? chunk : chunk ^ (row & 1) << 2) << 4);
+    }
+};
+
+struct WarpRows {
+    float scores[kRowTiles][kKeyTiles][4];
+    float output[kRowTiles][kOutputTiles][4];
+    float maximum[kRowTiles][2];  // of raw scores
+    float total[kRowTiles][2];    // this lane's share of the row sum
+};
+
+// Q as operand of one k16 step. With K in codes, lane c of a row takes elements 16c + 4s … + 3 of each 64 in step s: the
+// order of a contraction is free, and so K's codes are read 16 at a time.
+__device__ __forceinline__ void fetch_query(unsigned (&a)[4], const char *q_tile, int m, int step) {
+    int lane = threadIdx.x % 32;
+    if constexpr (kKeyCodes) {
+        int column = step / 4 * 64 + lane % 4 * 16 + step % 4 * 4;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int row = m * 16 + half * 8 + lane / 4;
+            uint2 x = *reinterpret_cast<const uint2 *>(q_tile + QueryRow::offset(row, column / 8) + column % 8 * 2);
+            a[half] = x.x, a[2 + half] = x.y;
+        }
+    } else {
+        load_matrices(a, shared_address(q_tile) + m * 16 * DIM * sizeof(T) +
+                             QueryRow::offset(lane % 16, 2 * step + lane / 16));
+    }
+}
+
+using Query = unsigned[kRowTiles][kQueryInRegisters ? kSteps : 1][4];
+
+// scores = Q K^T of this warp's keys.
+template <class Key>
+__device__ __forceinline__ void multiply_scores(WarpRows &w, Query &query, const char *q_tile, const char *k_tile) {
+    int lane = threadIdx.x % 32;
+    unsigned keys = shared_address(k_tile);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) w.scores[m][n][e] = 0.0f;
+    constexpr int kTogether = kKeyCodes ? 4 : 1;  // k16 steps of one fetch
+#pragma unroll
+    for (int first = 0; first < kSteps; first += kTogether) {
+        if constexpr (!kQueryInRegisters && !kKeyCodes) {
+#pragma unroll
+            for (int m = 0; m < kRowTiles; m++) fetch_query(query[m][0], q_tile, m, first);
+        }
+        if constexpr (sizeof(Key) == 1) {
+#pragma unroll
+            for (int n = 0; n < kKeyTiles; n++) {
+                const uint4 codes = *reinterpret_cast<const uint4 *>(
+                    k_tile + KeyRow::offset(n * 8 + lane / 4, first / 4 * 4 + lane % 4));
+                const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+                for (int s = 0; s < 4; s++) {
+                    unsigned b0 = widen<T, 0, 1>(Key{}, words[s]), b1 = widen<T, 2, 3>(Key{}, words[s]);
+#pragma unroll
+                    for (int m = 0; m < kRowTiles; m++) {
+                        unsigned a[4];
+                        if constexpr (!kQueryInRegisters) fetch_query(a, q_tile, m, first + s);
+                        multiply<T>(w.scores[m][n], kQueryInRegisters ? query[m][first + s] : a, b0, b1);
+                    }
+                }
+            }
+        } else {
+#pragma unroll
+            for (int n = 0; n < kKeyTiles / 2; n++) {
+                unsigned b[4];
+                load_matrices(b, keys + n * 16 * kKeyBytes +
+                                     KeyRow::offset(lane % 8 + lane / 16 * 8, 2 * first + lane / 8 % 2));
+#pragma unroll
+                for (int m = 0; m < kRowTiles; m++) {
+                    const unsigned(&a)[4] = query[m][kQueryInRegisters ? first : 0];
+                    multiply<T>(w.scores[m][2 * n], a, b[0], b[1]);
+                    multiply<T>(w.scores[m][2 * n + 1], a, b[2], b[3]);
+                }
+            }
+        }
+    }
+}
+
+// output += P V of this warp's keys, P rounded to T. Codes of V come as [2c][2g], [2c][2g+1], [2c+1][2g], [2c+1][2g+1]
+// (row, column) in one word: even columns make one operand and odd columns the next, see `output_column`.
+template <class Value>
+__device__ __forceinline__ void multiply_output(WarpRows &w, const char *v_tile) {
+    int lane = threadIdx.x % 32;
+    unsigned values = shared_address(v_tile);
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; step++) {
+        unsigned a[kRowTiles][4];
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const float(&p)[4] = w.scores[m][2 * step + half];
+                a[m][2 * half] = pack<T>(p[0], p[1]);
+                a[m][2 * half + 1] = pack<T>(p[2], p[3]);
+            }
+#pragma unroll
+        for (int n = 0; n < kValueBytes / 32; n++) {  // two chunks of columns at a time
+            unsigned b[4];
+            load_matrices_transposed(b, values + step * 16 * kValueBytes + ValueRow::offset(lane % 16, 2 * n + lane / 16));
+#pragma unroll
+            for (int m = 0; m < kRowTiles; m++) {
+                if constexpr (sizeof(Value) == 1) {
+#pragma unroll
+                    for (int chunk = 0; chunk < 2; chunk++) {
+                        unsigned low = b[2 * chunk], high = b[2 * chunk + 1];
+                        multiply<T>(w.output[m][4 * n + 2 * chunk], a[m], widen<T, 0, 2>(Value{}, low),
+                                    widen<T, 0, 2>(Value{}, high));
+                        multiply<T>(w.output[m][4 * n + 2 * chunk + 1], a[m], widen<T, 1, 3>(Value{}, low),
+                                    widen<T, 1, 3>(Value{}, high));
+                    }
+                } else {
+                    multiply<T>(w.output[m][2 * n], a[m], b[0], b[1]);
+                    multiply<T>(w.output[m][2 * n + 1], a[m], b[2], b[3]);
+                }
+            }
+        }
+    }
+}
+
+// Column of O that element `e` (0 or 1) of output tile n is.
+__device__ __forceinline__ int output_column(int n, int e) {
+    int lane = threadIdx.x % 4;
+    return kValueCodes ? n / 2 * 16 + lane * 4 + 2 * e + n % 2 : n * 8 + lane * 2 + e;
+}
+
+// Hides keys from `keys` on, and under a mask those outside each row's diagonal and window. Keys count from the warp's
+// first; `token` are those of the lane's rows.
+__device__ __forceinline__ void mask(WarpRows &w, const int (&token)[kRowTiles][2], int keys, int diagonal, int window) {
+    int column = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int end = token[m][half] + diagonal + 1, first = end - window;
+            end = CAUSAL ? min(end, keys) : keys;
+#pragma unroll
+            for (int n = 0; n < kKeyTiles; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    int key = column + n * 8 + e;
+                    if (key >= end || (WINDOW && key < first)) w.scores[m][n][2 * half + e] = -CUDART_INF_F;
+                }
+        }
+}
+
+// Multiplies column j of the scores by scale[j].
+__device__ __forceinline__ void scale_columns(WarpRows &w, const float *scale) {
+#pragma unroll
+    for (int n = 0; n < kKeyTiles; n++) {
+        float2 s = *reinterpret_cast<const float2 *>(scale + n * 8 + threadIdx.x % 4 * 2);
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) w.scores[m][n][e] *= e % 2 ? s.y : s.x;
+    }
+}
+
+// Raises the running maxima, rescales what was summed before where that changes it, and turns scores into P.
+__device__ __forceinline__ void online_softmax(WarpRows &w, float scale_log2) {
+    float decay[kRowTiles][2];
+    bool rose = false;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float top = w.maximum[m][half];
+#pragma unroll
+            for (int n = 0; n < kKeyTiles; n++)
+                top = fmaxf(top, fmaxf(w.scores[m][n][2 * half], w.scores[m][n][2 * half + 1]));
+            top = lane_max<4>(top);
+            float shift = safe_maximum(top) * scale_log2;
+            decay[m][half] = exp2_fast(w.maximum[m][half] * scale_log2 - shift);
+            rose |= top != w.maximum[m][half];
+            w.maximum[m][half] = top;
+            float total = w.total[m][half] * decay[m][half];
+#pragma unroll
+            for (int n = 0; n < kKeyTiles; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float &s = w.scores[m][n][2 * half + e];
+                    s = exp2_fast(fmaf(s, scale_log2, -shift));
+                    total += s;
+                }
+            w.total[m][half] = total;
+        }
+    if (!__any_sync(~0u, rose)) return;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kOutputTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) w.output[m][n][e] *= decay[m][e / 2];
+}
+
+// The keys of one warp, as copies see them.
+struct Cache {
+    const KEY *k;
+    const VALUE *v;
+    const float *k_scale, *v_scale;  // where per token: of this head
+    const int *pages;                // of the sequence, where paged
+    long long k_pitch, v_pitch;      // elements from one token to the next
+    long long page_scales;           // scales from one page of this head to the next
+
+    // Row of the cache of key `key` of the sequence, or -1 past `end`.
+    __device__ __forceinline__ int row(int key, int end) const {
+        if (key >= end) return -1;
+        return PAGE ? __ldg(pages + key / (PAGE ? PAGE : 1)) * PAGE + key % (PAGE ? PAGE : 1) : key;
+    }
+    __device__ __forceinline__ long long scale_row(int row) const {
+        return PAGE ? row / (PAGE ? PAGE : 1) * page_scales + row % (PAGE ? PAGE : 1) : row;
+    }
+};
+
+// Starts copying kKeys rows of a cache: those that the warp's lanes hold in `row`, zeros where that is -1.
+template <class Layout, int Cols, class Code>
+__device__ __forceinline__ void copy_keys(char *tile, const Code *cache, long long pitch, int row) {
+    constexpr int kPerChunk = 16 / sizeof(Code), kChunks = Cols / kPerChunk;
+    int lane = threadIdx.x % 32;
+    unsigned target = shared_address(tile);
+#pragma unroll
+    for (int i = 0; i < kKeys * kChunks / 32; i++) {
+        int n = i * 32 + lane, r = n / kChunks, chunk = n % kChunks, source = __shfl_sync(~0u, row, r);
+        copy_async<16>(target + Layout::offset(r, chunk), cache + max(source, 0) * pitch + chunk * kPerChunk, source >= 0);
+    }
+}
+
+// Starts copying the scales of the same keys.
+__device__ __forceinline__ void copy_scales(float *target, const float *scales, const Cache &cache, int row) {
+    int lane = threadIdx.x % 32;
+    if (lane < kKeys) copy_async<4>(shared_address(target + lane), scales + cache.scale_row(max(row, 0)), row >= 0);
+}
+
+// `o` and `first` are O and LSE; a part's O [batch, heads, parts, rows, DIM_V] and LSE [batch, heads, parts, rows]; or, with
+// `sums`, that O, maxima and sums.
+extern "C" __global__ void __launch_bounds__(kThreads)
+    decode(const T *__restrict__ q, const KEY *__restrict__ k, const VALUE *__restrict__ v,
+#if KEY_SCALE
+           const float *__restrict__ k_scale,
+#endif
+#if VALUE_SCALE
+           const float *__restrict__ v_scale,
+#endif
+#if PAGE
+           const int *__restrict__ block_table,
+#endif
+           void *__restrict__ o, float *__restrict__ first,
+#if RESULT == 2
+           float *__restrict__ sums,
+#endif
+#if VARLEN
+           const int *query_starts, const int *key_starts,
+#endif
+           int batch, int heads, int group, int block_heads, int block_tokens, int seq, int seq_kv, int parts,
+           int part_keys, int window, int table_width, float scale) {
+#if !VARLEN
+    const int *query_starts = nullptr, *key_starts = nullptr;
+#endif
+#if !KEY_SCALE
+    const float *k_scale = nullptr;
+#endif
+#if !VALUE_SCALE
+    const float *v_scale = nullptr;
+#endif
+#if !PAGE
+    const int *block_table = nullptr;
+#endif
+    extern __shared__ __align__(128) char shared[];
+    DecodeGrid grid{batch, heads, group, block_heads, block_tokens, seq, seq_kv, parts, part_keys, WINDOW ? window : 0,
+                    query_starts, key_starts};
+    DecodePart x = decode_part<TILE_KV, PARTS_SLOWEST, CAUSAL>(blockIdx.x, grid);
+    if (x.tokens <= 0) return;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_heads = heads / group, rows = x.tile_rows();
+    char *q_tile = shared, *stages = q_tile + TILE_Q * DIM * sizeof(T);
+
+    Cache cache;
+    long long head = static_cast<long long>(x.batch) * kv_heads + x.kv_head;  // of a contiguous cache
+    if constexpr (PAGE > 0) {
+        cache.k = k + x.kv_head * DIM, cache.v = v + x.kv_head * DIM_V;
+        cache.k_pitch = static_cast<long long>(kv_heads) * DIM, cache.v_pitch = static_cast<long long>(kv_heads) * DIM_V;
+        cache.pages = block_table + static_cast<long long>(x.sequence) * table_width;
+        cache.k_scale = k_scale + x.kv_head * PAGE, cache.v_scale = v_scale + x.kv_head * PAGE;
+        cache.page_scales = static_cast<long long>(kv_heads) * PAGE;
+    } else {
+        cache.k_pitch = pitch_of<DIM, TOKEN_MAJOR>(kv_heads), cache.v_pitch = pitch_of<DIM_V, TOKEN_MAJOR>(kv_heads);
+        cache.k = head_of<DIM, TOKEN_MAJOR>(k, x.batch, x.kv_head, kv_heads, x.k_rows) + x.k_row * cache.k_pitch;
+        cache.v = head_of<DIM_V, TOKEN_MAJOR>(v, x.batch, x.kv_head, kv_heads, x.k_rows) + x.k_row * cache.v_pitch;
+        cache.k_scale = k_scale + head * x.k_rows + x.k_row, cache.v_scale = v_scale + head * x.k_rows + x.k_row;
+    }
+    long long scale_head = static_cast<long long>(x.sequence) * kv_heads + x.kv_head;  // of scales per channel or head
+
+    // This warp's keys of step j are [warp_key + j TILE_KV, … + kKeys) of the part.
+    int warp_key = warp * kKeys, end = x.first + x.keys;
+    int steps = (x.keys - warp_key + TILE_KV - 1) / TILE_KV;
+    auto row_of = [&](int position) { return cache.row(x.first + warp_key + position * TILE_KV + lane % kKeys, end); };
+    auto key_tile = [&](int position) { return stages + position % STAGES * kStageBytes + warp_key * kKeyBytes; };
+    auto value_tile = [&](int position) {
+        return stages + position % STAGES * kStageBytes + TILE_KV * kKeyBytes + warp_key * kValueBytes;
+    };
+    auto token_scales = [&](int position, int which) {
+        char *stage = stages + position % STAGES * kStageBytes + TILE_KV * (kKeyBytes + kValueBytes);
+        return reinterpret_cast<float *>(stage) + which * TILE_KV + warp_key;
+    };
+    // Every copy is a group of its own, in the order K0 V0 K1 V1 …; past the end the groups are empty.
+    int row = -1, next_row = row_of(0);
+    auto start_keys = [&](int position) {
+        row = next_row, next_row = row_of(position + 1);  // pages are looked up a step before they are needed
+        if (position < steps) {
+            copy_keys<KeyRow, DIM>(key_tile(position), cache.k, cache.k_pitch, row);
+            if constexpr (KEY_SCALE == kPerToken) copy_scales(token_scales(position, 0), cache.k_scale, cache, row);
+        }
+        commit_copies();
+    };
+    auto start_values = [&](int position) {
+        if (position < steps) {
+            copy_keys<ValueRow, DIM_V>(value_tile(position), cache.v, cache.v_pitch, row);
+            if constexpr (VALUE_SCALE == kPerToken)
+                copy_scales(token_scales(position, KEY_SCALE == kPerToken), cache.v_scale, cache, row);
+        }
+        commit_copies();
+    };
+
+    WarpRows w;
+    Query query;
+    int token[kRowTiles][2];
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            token[m][half] = (m * 16 + half * 8 + lane / 4) % x.tokens;
+            w.maximum[m][half] = -CUDART_INF_F, w.total[m][half] = 0.0f;
+        }
+#pragma unroll
+        for (int n = 0; n < kOutputTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) w.output[m][n][e] = 0.0f;
+    }
+
+    if (x.keys) {
+        constexpr int kChunks = DIM / 8;
+        long long q_pitch = pitch_of<DIM, TOKEN_MAJOR>(heads);
+        for (int i = threadIdx.x; i < TILE_Q * kChunks; i += kThreads) {
+            int r = i / kChunks, chunk = i % kChunks, used = min(r, rows - 1);
+            const T *source = head_of<DIM, TOKEN_MAJOR>(q, x.batch, x.head + used / x.tokens, heads, x.rows) +
+                              (x.row + used % x.tokens) * q_pitch + chunk * 8;
+            copy_async<16>(shared_address(q_tile) + QueryRow::offset(r, chunk), source, r < rows);
+        }
+        commit_copies();
+#pragma unroll
+        for (int position = 0; position < STAGES; position++) {
+            start_keys(position);
+            start_values(position);
+        }
+        wait_copies<2 * STAGES>();
+        __syncthreads();
+        if constexpr (KEY_SCALE == kPerChannel) {
+            for (int i = threadIdx.x; i < TILE_Q * DIM / 2; i += kThreads) {
+                int column = i % (DIM / 2) * 2;
+                unsigned &pair = *reinterpret_cast<unsigned *>(
+                    q_tile + QueryRow::offset(i / (DIM / 2), column / 8) + column % 8 * 2);
+                float2 x2 = unpack<T>(pair);
+                const float *s = k_scale + scale_head * DIM + column;
+                pair = pack<T>(x2.x * s[0], x2.y * s[1]);
+            }
+            __syncthreads();
+        }
+        if constexpr (kQueryInRegisters) {
+#pragma unroll
+            for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+                for (int step = 0; step < kSteps; step++) fetch_query(query[m][step], q_tile, m, step);
+        }
+    }
+
+    if constexpr (KEY_SCALE == kPerHead) scale *= fmaxf(k_scale[scale_head], 1e-30f);  // not 0: -inf is multiplied too
+    float scale_log2 = scale * kLog2E;
+    for (int position = 0; position < steps; position++) {
+        int key = warp_key + position * TILE_KV;
+        wait_copies<2 * STAGES - 1>();
+        __syncwarp();  // K_j is there for all lanes
+        multiply_scores<KEY>(w, query, q_tile, key_tile(position));
+        if constexpr (KEY_SCALE == kPerToken) scale_columns(w, token_scales(position, 0));
+        __syncwarp();  // all lanes have read K_j
+        start_keys(position + STAGES);
+        bool hides_end = key + kKeys > x.keys || (CAUSAL && key + kKeys > x.diagonal + 1);
+        if (hides_end || (WINDOW && key <= x.tokens - 1 + x.diagonal - window))
+            mask(w, token, x.keys - key, x.diagonal - key, window);
+        online_softmax(w, scale_log2);
+        wait_copies<2 * STAGES - 1>();
+        __syncwarp();
+        if constexpr (VALUE_SCALE == kPerToken)
+            scale_columns(w, token_scales(position, KEY_SCALE == kPerToken));
+        multiply_output<VALUE>(w, value_tile(position));
+        __syncwarp();
+        start_values(position + STAGES);
+    }
+    wait_copies<0>();
+    __syncthreads();  // from here on shared memory holds the warps' outputs, maxima and sums
+
+    float *outputs = reinterpret_cast<float *>(shared), *maxima = outputs + WARPS * TILE_Q * kOutputPitch;
+    float *totals = maxima + WARPS * TILE_Q;
+    auto merged = [&](int r) {  // (maximum, sum) of row r over all warps
+        float maximum = -CUDART_INF_F, total = 0.0f;
+#pragma unroll
+        for (int i = 0; i < WARPS; i++) maximum = fmaxf(maximum, maxima[i * TILE_Q + r]);
+        float safe = safe_maximum(maximum);
+#pragma unroll
+        for (int i = 0; i < WARPS; i++) total += totals[i * TILE_Q + r] * exp2_fast((maxima[i * TILE_Q + r] - safe) * scale_log2);
+        return make_float2(maximum, total);
+    };
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float total = lane_sum<4>(w.total[m][half]);
+            if (lane % 4 == 0) {
+                int r = warp * TILE_Q + m * 16 + half * 8 + lane / 4;
+                maxima[r] = w.maximum[m][half], totals[r] = total;
+            }
+        }
+    __syncthreads();
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int r = m * 16 + half * 8 + lane / 4;
+            float2 whole = merged(r);
+            float share = exp2_fast((w.maximum[m][half] - safe_maximum(whole.x)) * scale_log2) * safe_inverse(whole.y);
+            float *target = outputs + (warp * TILE_Q + r) * kOutputPitch;
+#pragma unroll
+            for (int n = 0; n < kOutputTiles; n += 2) {
+                float2 first = {w.output[m][n][2 * half] * share, w.output[m][n][2 * half + 1] * share};
+                float2 second = {w.output[m][n + 1][2 * half] * share, w.output[m][n + 1][2 * half + 1] * share};
+                if constexpr (kValueCodes) {
+                    *reinterpret_cast<float4 *>(target + output_column(n, 0)) =
+                        make_float4(first.x, second.x, first.y, second.y);
+                } else {
+                    *reinterpret_cast<float2 *>(target + output_column(n, 0)) = first;
+                    *reinterpret_cast<float2 *>(target + output_column(n + 1, 0)) = second;
+                }
+            }
+        }
+    __syncthreads();
+
+    // Where row r's results go: of the final O and LSE, or of this part.
+    auto place = [&](int r) {
+        long long matrix = static_cast<long long>(x.batch) * heads + x.head + r / x.tokens;
+        return (RESULT == kFinal ? matrix : matrix * parts + x.part) * x.rows + x.row + r % x.tokens;
+    };
+    for (int i = threadIdx.x; i < rows * (DIM_V / 4); i += kThreads) {
+        int r = i / (DIM_V / 4), column = i % (DIM_V / 4) * 4;
+        float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int n = 0; n < WARPS; n++) {
+            float4 part = *reinterpret_cast<float4 *>(outputs + (n * TILE_Q + r) * kOutputPitch + column);
+            sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+        }
+        if constexpr (VALUE_SCALE == kPerChannel || VALUE_SCALE == kPerHead) {
+            constexpr int kEach = VALUE_SCALE == kPerChannel;
+            const float *s = v_scale + (kEach ? scale_head * DIM_V + column : scale_head);
+            sum.x *= s[0], sum.y *= s[kEach], sum.z *= s[2 * kEach], sum.w *= s[3 * kEach];
+        }
+        if constexpr (RESULT == kFinal) {
+            T *target = head_of<DIM_V, TOKEN_MAJOR>(static_cast<T *>(o), x.batch, x.head + r / x.tokens, heads, x.rows) +
+                        (x.row + r % x.tokens) * pitch_of<DIM_V, TOKEN_MAJOR>(heads) + column;
+            *reinterpret_cast<uint2 *>(target) = make_uint2(pack<T>(sum.x, sum.y), pack<T>(sum.z, sum.w));
+        } else {
+            *reinterpret_cast<float4 *>(static_cast<float *>(o) + place(r) * DIM_V + column) = sum;
+        }
+    }
+    if (threadIdx.x < rows) {
+        float2 whole = merged(threadIdx.x);
+        long long target = place(threadIdx.x);
+#if RESULT == 2
+        first[target] = whole.y > 0.0f ? whole.x * scale : -CUDART_INF_F;
+        sums[target] = whole.y;
+#else
+        first[target] = whole.y > 0.0f ? whole.x * scale + logf(whole.y) : -CUDART_INF_F;
+#endif
+    }
+}

@@ -1,0 +1,125 @@
+"""What the kernels of `decode`, `decode_split` and `paged_decode` share: one source, specialised by macros."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from kernels_cupy.kernel import KernelSpec, c_type, require_supported, starts
+from traces.decoding import MMA_ROWS, DecodeTiles, block_shape
+from traces.launch import KernelLaunch, Plan
+from traces.problem import AttentionProblem
+
+SOURCE = Path(__file__).with_name("decode.cu")
+
+RESULTS = (("O", "LSE"), ("O_partial", "LSE_partial"), ("O_partial", "max_partial", "sum_partial"))
+"""What the kernel stores: final results, those of a part, or those of a part before its sum divides them."""
+
+SCALES = ("", "token", "channel", "head")
+CODES = {"int8": "Int8Code", "fp8": "Fp8Code"}
+
+SHARED_BYTES_PER_SM = 227 << 10
+"""Of Hopper and Blackwell; what default stages are chosen for."""
+RESERVED_BYTES = 1 << 10
+"""Of shared memory, per CTA, for the driver."""
+
+
+def preferred_tiles(p: AttentionProblem, packed: bool) -> dict[str, int]:
+    """Changes to the trace's default schedule: tiles that keep two CTAs of four warps on an SM, each with as many steps
+    of the cache on their way as fit (one CTA where fewer than three would).
+    """
+    if p.mla:
+        return {}
+    heads, _ = block_shape(p, 2 * MMA_ROWS, packed)
+    tile_q = 2 * MMA_ROWS if heads * p.seq > MMA_ROWS and p.dim_v <= 128 else MMA_ROWS
+    tiles = DecodeTiles(tile_q=tile_q, tile_kv=64, stages=1, warps=4)
+    query = tile_q * p.dim * p.storage.element_bytes
+    stage = tiles.resources(p).shared_bytes - query
+    fitting = [(SHARED_BYTES_PER_SM // ctas - RESERVED_BYTES - query) // stage for ctas in (2, 1)]
+    stages = max(1, min(8, fitting[0] if fitting[0] >= 3 else fitting[1]))
+    return {"tile_q": tile_q, "tile_kv": 64, "warps": 4, "stages": stages}
+
+
+def part_kernel(
+    plan: Plan, launch: KernelLaunch, *, packed: bool, part_keys: int = 0, parts_slowest: bool = False
+) -> KernelSpec:
+    """The kernel over parts of the cache: the trace's CTAs, in its order, with its tiles.
+
+    Args:
+        packed: whether a tile has the rows of all query heads of a KV head.
+        part_keys: keys per part; 0 for parts of equally many steps.
+        parts_slowest: whether all blocks' first parts come first.
+
+    Raises:
+        ValueError: what the kernel does not do.
+    """
+    p, s = plan.problem, plan.schedule
+    _check(p, s, launch)
+    names = {t.name for t in plan.tensors}
+    result = next(n for n, results in reversed(list(enumerate(RESULTS))) if names.issuperset(results))
+    parts = plan.tensor(RESULTS[result][1]).rows if result else 1
+    k_scale, v_scale = (p.kv_scale if f"{name}_scale" in names else "" for name in "KV")
+    defines: dict[str, int | str] = {
+        "T": c_type(p.storage),
+        "KEY": CODES.get(p.kv_dtype) or c_type(p.kv_storage),
+        "VALUE": CODES.get(p.v_dtype) or c_type(p.v_storage),
+        "DIM": p.dim,
+        "DIM_V": p.dim_v,
+        "TILE_Q": s.tile_q,
+        "TILE_KV": s.tile_kv,
+        "STAGES": s.stages,
+        "WARPS": s.warps,
+        "PAGE": p.page_size,
+        "RESULT": result,
+        "KEY_SCALE": SCALES.index(k_scale),
+        "VALUE_SCALE": SCALES.index(v_scale),
+        "PARTS_SLOWEST": int(parts_slowest),
+        "CAUSAL": int(p.causal),
+        "WINDOW": int(p.window > 0),
+        "VARLEN": int(bool(p.lengths)),
+        "TOKEN_MAJOR": int(p.layout == "bshd"),
+    }
+    heads, tokens = block_shape(p, s.tile_q, packed)
+    width = plan.tensor("block_table").cols if p.page_size else 0
+    sizes = (p.batch, p.heads, p.group, heads, tokens, p.seq, p.seq_kv, parts, part_keys, p.window, width)
+    inputs = ("Q", "K", "V", *(n for n in ("K_scale", "V_scale", "block_table") if n in names))
+    return KernelSpec(
+        name=launch.name,
+        source=SOURCE,
+        entry="decode",
+        defines=defines,
+        grid=(launch.ctas, 1, 1),
+        block=(launch.resources.threads, 1, 1),
+        shared_bytes=launch.resources.shared_bytes,
+        tensors=(*inputs, *RESULTS[result]),
+        tables=(starts(p.lengths), starts(p.kv_lengths)) if p.lengths else (),
+        scalars=(*(np.int32(n) for n in sizes), np.float32(p.scale)),
+    )
+
+
+def _check(p: AttentionProblem, s: DecodeTiles, launch: KernelLaunch) -> None:
+    require_supported(not p.mla, "latent attention (mla) is not supported: 16 rows of 512 columns do not fit a warp")
+    require_supported(s.instruction == "mma_sync", f"schedule key instruction is {s.instruction!r}, not mma_sync")
+    require_supported(p.dtype in ("fp16", "bf16"), f"dtype {p.dtype} is not fp16 or bf16")
+    for name, dtype, dim, of in (("kv_dtype", p.kv_dtype, "dim", 64), ("v_dtype", p.v_dtype, "dim_v", 32)):
+        require_supported(dtype == p.dtype or dtype in CODES, f"{name} {dtype} is not {p.dtype}, int8 or fp8")
+        multiple, value = of if dtype in CODES else 16, getattr(p, dim)
+        require_supported(
+            value % multiple == 0 and value <= 256, f"{dim} {value} in {dtype} is not a multiple of {multiple} up to 256"
+        )
+    require_supported(not p.outlier_channels, f"outlier_channels {p.outlier_channels} are not supported")
+    require_supported(
+        s.tile_q * p.dim_v <= 32 * 128 and s.tile_q <= 32,
+        f"tile_q {s.tile_q} is more rows than the registers of a warp hold, at most {min(32, 4096 // p.dim_v // 16 * 16)} "
+        f"of {p.dim_v} columns",
+    )
+    require_supported(
+        s.tile_kv in (16 * s.warps, 32 * s.warps), f"tile_kv {s.tile_kv} is not 16 or 32 keys for each of {s.warps} warps"
+    )
+    merged = s.warps * s.tile_q * (p.dim_v + 8 + 2) * 4
+    require_supported(
+        merged <= launch.resources.shared_bytes,
+        f"the outputs of {s.warps} warps take {merged} bytes of shared memory while they are merged, but the tiles have "
+        f"only {launch.resources.shared_bytes}; choose more stages or fewer warps",
+    )
