@@ -9,13 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.launch import Plan
+from traces.paging import block_table
 from traces.tensor import Tensor
 
-STORAGE: Mapping[str, type[np.generic]] = {"fp16": np.float16, "bf16": np.uint16, "fp32": np.float32}
+STORAGE: Mapping[str, type[np.generic]] = {
+    "fp16": np.float16,
+    "bf16": np.uint16,
+    "fp32": np.float32,
+    "int32": np.int32,
+}
 """NumPy type that holds a number format; bf16, which NumPy does not have, as its bits."""
 
 _NAN: Mapping[str, float | int] = {"fp16": np.nan, "bf16": 0x7FC0, "fp32": np.nan}
+BLOCK_TABLE = "block_table"
 _HEADS_AND_ROWS = (0, 2, 1, 3)
+CACHE = ("K", "V")
+TIMING_ELEMENTS = 1 << 22
 
 
 def storage_type(tensor: Tensor) -> type[np.generic]:
@@ -55,13 +64,43 @@ def poison(tensor: Tensor) -> Any:
 
 
 def random_inputs(plan: Plan, seed: int = 0) -> dict[str, NDArray[np.float32]]:
-    """Standard normal values for each of the plan's inputs, [batch, heads, rows, cols]."""
+    """Standard normal values for each of the plan's inputs, [batch, heads, rows, cols].
+
+    A paged cache has NaN wherever no sequence has a token, and its block table is the one that the plan was made for.
+    """
     generator = np.random.default_rng(seed)
-    return {
+    inputs = {
         t.name: generator.standard_normal((t.batch, t.heads, t.rows, t.cols), dtype=np.float32)
         for t in plan.tensors
-        if t.name in plan.inputs
+        if t.name in plan.inputs and t.name != BLOCK_TABLE
     }
+    if BLOCK_TABLE not in plan.inputs:
+        return inputs
+    table = block_table(plan.problem, plan.schedule.seed)
+    used = np.zeros((table.page_count, table.page_size), bool)
+    for length, pages in zip(table.lengths, table.pages, strict=True):
+        for i, page in enumerate(pages):
+            used[page, : length - i * table.page_size] = True
+    for name in set(inputs) & set(CACHE):
+        inputs[name][~np.broadcast_to(used[:, None, :, None], inputs[name].shape)] = np.nan
+    return inputs | {BLOCK_TABLE: table.array()[None, None].astype(np.float32)}
+
+
+def fill_random(plan: Plan, arrays: Mapping[str, Any], seed: int = 0) -> None:
+    """Fill the plan's inputs in place with `TIMING_ELEMENTS` standard normal values over and over: to be timed, not
+    checked, where to make and copy gigabytes of numbers would take longer than to attend to them.
+    """
+    generator = np.random.default_rng(seed)
+    for name in plan.inputs:
+        tensor, flat = plan.tensor(name), arrays[name].reshape(-1)
+        if name == BLOCK_TABLE:
+            arrays[name].set(encode(tensor, block_table(plan.problem, plan.schedule.seed).array()[None, None]))
+            continue
+        values = generator.standard_normal((1, 1, 1, min(TIMING_ELEMENTS, flat.size)), dtype=np.float32)
+        block = encode(tensor, values).reshape(-1)
+        flat[: block.size].set(block)
+        for start in range(block.size, flat.size, block.size):
+            flat[start : start + block.size] = flat[: min(block.size, flat.size - start)]
 
 
 def strides(tensor: Tensor) -> tuple[int, int, int]:

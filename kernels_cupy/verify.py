@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from kernels_cupy.arrays import decode, encode, random_inputs
+from kernels_cupy.arrays import BLOCK_TABLE, CACHE, decode, encode, random_inputs
 from kernels_cupy.kernel import starts
 from kernels_cupy.run import Session
 from traces.launch import Plan
@@ -132,7 +132,7 @@ def compare(plan: Plan, inputs: Mapping[str, Any], output: Callable[[str], Any],
     squares = {name: [0.0, 0.0] for name in plan.outputs}
     for sequence in range(p.batch):
         for head in range(p.kv_heads):
-            one = {name: _on(xp, _part(p, name, x, sequence, head)) for name, x in inputs.items()}
+            one = {name: _on(xp, x) for name, x in _inputs(p, inputs, sequence, head)}
             for name, right in reference(xp, p, one).items():
                 if name in outputs:
                     got = _on(xp, _part(p, name, outputs[name], sequence, head))
@@ -140,6 +140,18 @@ def compare(plan: Plan, inputs: Mapping[str, Any], output: Callable[[str], Any],
                     squares[name][0] += difference
                     squares[name][1] += norm
     return {name: _relative(*pair) for name, pair in squares.items()}
+
+
+def _inputs(p: AttentionProblem, inputs: Mapping[str, Any], sequence: int, head: int) -> Iterator[tuple[str, Any]]:
+    """Each input's part for one sequence and KV head; keys of a paged cache are gathered through its block table."""
+    for name, x in inputs.items():
+        if name == BLOCK_TABLE:
+            continue
+        if name in CACHE and BLOCK_TABLE in inputs:
+            pages = inputs[BLOCK_TABLE][0, 0, sequence].astype(np.int64)[: -(-p.keys(sequence) // p.page_size)]
+            yield name, x[pages, head].reshape(1, -1, x.shape[3])[:, : p.keys(sequence)]
+        else:
+            yield name, _part(p, name, x, sequence, head)
 
 
 def _part(p: AttentionProblem, name: str, x: Any, sequence: int, head: int) -> Any:
