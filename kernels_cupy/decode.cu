@@ -10,7 +10,8 @@
 // straight into tensor-core operands, codes (int8, fp8) included; scales are applied to Q, S, P or O instead.
 //
 // Macros: T, KEY, VALUE (T or a code), DIM, DIM_V, TILE_Q, TILE_KV, STAGES, WARPS, PAGE (tokens per page, 0: a contiguous
-// cache), RESULT, KEY_SCALE, VALUE_SCALE; and, as 0 or 1, PARTS_SLOWEST, CAUSAL, WINDOW, VARLEN, TOKEN_MAJOR.
+// cache), RESULT, KEY_SCALE, VALUE_SCALE; and, as 0 or 1, ON_ONE_PAGE (whether a warp's keys of a step always are),
+// PARTS_SLOWEST, CAUSAL, WINDOW, VARLEN, TOKEN_MAJOR.
 #include "codes.cuh"
 #include "decode_parts.cuh"
 #include "matrix.cuh"
@@ -27,6 +28,7 @@ constexpr bool kKeyCodes = sizeof(KEY) == 1, kValueCodes = sizeof(VALUE) == 1;
 constexpr int kKeyBytes = DIM * sizeof(KEY), kValueBytes = DIM_V * sizeof(VALUE);
 constexpr int kTokenScales = (KEY_SCALE == kPerToken) + (VALUE_SCALE == kPerToken);
 constexpr int kStageBytes = TILE_KV * (kKeyBytes + kValueBytes + 4 * kTokenScales);
+constexpr bool kTogether = !PAGE || ON_ONE_PAGE;  // whether a warp's keys of a step follow each other in the cache
 constexpr int kOutputPitch = DIM_V + 8;  // of the warps' outputs while they are merged; bank conflicts are avoided
 static_assert(TILE_Q % 16 == 0 && kKeys % 16 == 0 && kKeys <= 32, "whole mma tiles, and a lane for every key of a warp");
 static_assert(DIM % (kKeyCodes ? 64 : 16) == 0 && DIM_V % (kValueCodes ? 32 : 16) == 0, "whole operands");
@@ -82,9 +84,9 @@ __device__ __forceinline__ void multiply_scores(WarpRows &w, Query &query, const
         for (int n = 0; n < kKeyTiles; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++) w.scores[m][n][e] = 0.0f;
-    constexpr int kTogether = kKeyCodes ? 4 : 1;  // k16 steps of one fetch
+    constexpr int kFetched = kKeyCodes ? 4 : 1;  // k16 steps of one fetch
 #pragma unroll
-    for (int first = 0; first < kSteps; first += kTogether) {
+    for (int first = 0; first < kSteps; first += kFetched) {
         if constexpr (!kQueryInRegisters && !kKeyCodes) {
 #pragma unroll
             for (int m = 0; m < kRowTiles; m++) fetch_query(query[m][0], q_tile, m, first);
@@ -258,23 +260,45 @@ struct Cache {
     }
 };
 
-// Starts copying kKeys rows of a cache: those that the warp's lanes hold in `row`, zeros where that is -1.
+// Where a warp's keys of one step are: each lane holds the row of its key, -1 past the end; where they follow each
+// other, the first `count` keys are rows `row`, `row` + 1, … in all lanes.
+struct Rows {
+    int row, count;
+};
+
+// Starts copying kKeys rows of a cache; zeros past the end.
 template <class Layout, int Cols, class Code>
-__device__ __forceinline__ void copy_keys(char *tile, const Code *cache, long long pitch, int row) {
+__device__ __forceinline__ void copy_keys(char *tile, const Code *cache, long long pitch, Rows rows) {
     constexpr int kPerChunk = 16 / sizeof(Code), kChunks = Cols / kPerChunk;
     int lane = threadIdx.x % 32;
     unsigned target = shared_address(tile);
+    if constexpr (kTogether && 32 % kChunks == 0) {
+        constexpr int kPass = 32 / kChunks;
+        int r = lane / kChunks, chunk = lane % kChunks;
+        const Code *source = cache + (rows.row + r) * pitch + chunk * kPerChunk;
+        long long step = kPass * pitch;
+        if (rows.count == kKeys) {
 #pragma unroll
+            for (int i = 0; i < kKeys; i += kPass, source += step)
+                copy_chunk(target + Layout::offset(i + r, chunk), source);
+            return;
+        }
+    }
+    constexpr int kUnroll = kTogether && 32 % kChunks == 0 ? 1 : kKeys * kChunks / 32;  // ragged ends are few
+#pragma unroll kUnroll
     for (int i = 0; i < kKeys * kChunks / 32; i++) {
-        int n = i * 32 + lane, r = n / kChunks, chunk = n % kChunks, source = __shfl_sync(~0u, row, r);
-        copy_async<16>(target + Layout::offset(r, chunk), cache + max(source, 0) * pitch + chunk * kPerChunk, source >= 0);
+        int n = i * 32 + lane, r = n / kChunks, chunk = n % kChunks;
+        int row = kTogether ? rows.row + r : __shfl_sync(~0u, rows.row, r);
+        bool valid = kTogether ? r < rows.count : row >= 0;
+        copy_async<16>(target + Layout::offset(r, chunk), cache + (valid ? row * pitch : 0) + chunk * kPerChunk, valid);
     }
 }
 
 // Starts copying the scales of the same keys.
-__device__ __forceinline__ void copy_scales(float *target, const float *scales, const Cache &cache, int row) {
-    int lane = threadIdx.x % 32;
-    if (lane < kKeys) copy_async<4>(shared_address(target + lane), scales + cache.scale_row(max(row, 0)), row >= 0);
+__device__ __forceinline__ void copy_scales(float *target, const float *scales, const Cache &cache, Rows rows) {
+    int lane = threadIdx.x % 32, row = kTogether ? rows.row + lane : rows.row;
+    bool valid = kTogether ? lane < rows.count : row >= 0;
+    if (lane < kKeys) copy_async<4>(shared_address(target + lane), scales + (valid ? cache.scale_row(row) : 0), valid);
 }
 
 // `o` and `first` are O and LSE; a part's O [batch, heads, parts, rows, DIM_V] and LSE [batch, heads, parts, rows]; or, with
@@ -338,7 +362,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     // This warp's keys of step j are [warp_key + j TILE_KV, … + kKeys) of the part.
     int warp_key = warp * kKeys, end = x.first + x.keys;
     int steps = (x.keys - warp_key + TILE_KV - 1) / TILE_KV;
-    auto row_of = [&](int position) { return cache.row(x.first + warp_key + position * TILE_KV + lane % kKeys, end); };
+    auto rows_of = [&](int position) {
+        int key = x.first + warp_key + position * TILE_KV + (kTogether ? 0 : lane % kKeys);
+        return Rows{cache.row(key, end), min(kKeys, end - key)};
+    };
     auto key_tile = [&](int position) { return stages + position % STAGES * kStageBytes + warp_key * kKeyBytes; };
     auto value_tile = [&](int position) {
         return stages + position % STAGES * kStageBytes + TILE_KV * kKeyBytes + warp_key * kValueBytes;
@@ -348,20 +375,20 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         return reinterpret_cast<float *>(stage) + which * TILE_KV + warp_key;
     };
     // Every copy is a group of its own, in the order K0 V0 K1 V1 …; past the end the groups are empty.
-    int row = -1, next_row = row_of(0);
+    Rows rows_now, rows_next = rows_of(0);
     auto start_keys = [&](int position) {
-        row = next_row, next_row = row_of(position + 1);  // pages are looked up a step before they are needed
+        rows_now = rows_next, rows_next = rows_of(position + 1);  // pages are looked up a step before they are needed
         if (position < steps) {
-            copy_keys<KeyRow, DIM>(key_tile(position), cache.k, cache.k_pitch, row);
-            if constexpr (KEY_SCALE == kPerToken) copy_scales(token_scales(position, 0), cache.k_scale, cache, row);
+            copy_keys<KeyRow, DIM>(key_tile(position), cache.k, cache.k_pitch, rows_now);
+            if constexpr (KEY_SCALE == kPerToken) copy_scales(token_scales(position, 0), cache.k_scale, cache, rows_now);
         }
         commit_copies();
     };
     auto start_values = [&](int position) {
         if (position < steps) {
-            copy_keys<ValueRow, DIM_V>(value_tile(position), cache.v, cache.v_pitch, row);
+            copy_keys<ValueRow, DIM_V>(value_tile(position), cache.v, cache.v_pitch, rows_now);
             if constexpr (VALUE_SCALE == kPerToken)
-                copy_scales(token_scales(position, KEY_SCALE == kPerToken), cache.v_scale, cache, row);
+                copy_scales(token_scales(position, KEY_SCALE == kPerToken), cache.v_scale, cache, rows_now);
         }
         commit_copies();
     };

@@ -10,6 +10,7 @@ from kernels_cupy.kernel import KernelSpec, c_type, require_supported, starts
 from traces.decoding import MMA_ROWS, DecodeTiles, block_shape
 from traces.launch import KernelLaunch, Plan
 from traces.problem import AttentionProblem
+from traces.traffic import blocks
 
 SOURCE = Path(__file__).with_name("decode.cu")
 
@@ -23,22 +24,34 @@ SHARED_BYTES_PER_SM = 227 << 10
 """Of Hopper and Blackwell; what default stages are chosen for."""
 RESERVED_BYTES = 1 << 10
 """Of shared memory, per CTA, for the driver."""
+ENOUGH_CTAS = 0.8
+"""Of the SMs, that there must be a CTA for to leave the keys whole, as in `traces.combine.choose_splits`."""
 
 
-def preferred_tiles(p: AttentionProblem, packed: bool) -> dict[str, int]:
-    """Changes to the trace's default schedule: tiles that keep two CTAs of four warps on an SM, each with as many steps
-    of the cache on their way as fit (one CTA where fewer than three would).
+def preferred_tiles(p: AttentionProblem, packed: bool, sm_count: int) -> dict[str, int]:
+    """Changes to the trace's default schedule that keep the most of the cache on its way to an SM.
+
+    Two CTAs of four warps on an SM, or, where there is a CTA per SM without splitting, one of eight; with as many steps
+    in shared memory as fit (one CTA of four where less than three steps of two would).
     """
     if p.mla:
         return {}
     heads, _ = block_shape(p, 2 * MMA_ROWS, packed)
     tile_q = 2 * MMA_ROWS if heads * p.seq > MMA_ROWS and p.dim_v <= 128 else MMA_ROWS
-    tiles = DecodeTiles(tile_q=tile_q, tile_kv=64, stages=1, warps=4)
+    heads, tokens = block_shape(p, tile_q, packed)
+    ctas = p.batch * p.kv_heads * blocks(p.group, heads) * blocks(p.seq, tokens)
+    keys = 16 if p.kv_storage.element_bytes + p.v_storage.element_bytes > 2 else 32
     query = tile_q * p.dim * p.storage.element_bytes
-    stage = tiles.resources(p).shared_bytes - query
-    fitting = [(SHARED_BYTES_PER_SM // ctas - RESERVED_BYTES - query) // stage for ctas in (2, 1)]
-    stages = max(1, min(8, fitting[0] if fitting[0] >= 3 else fitting[1]))
-    return {"tile_q": tile_q, "tile_kv": 64, "warps": 4, "stages": stages}
+    stage = DecodeTiles(tile_q=tile_q, tile_kv=keys, stages=1).resources(p).shared_bytes - query  # of one warp
+    choices = []
+    for per_sm, warps in ((1, 8), (2, 4), (1, 4)):
+        stages = (SHARED_BYTES_PER_SM // per_sm - RESERVED_BYTES - query) // (warps * stage)
+        choices.append((per_sm, warps, max(1, min(8, stages))))
+    whole, half, less = choices
+    one_each = ENOUGH_CTAS * sm_count <= ctas <= sm_count
+    per_sm, warps, stages = next((c for c in ((whole,) if one_each else ()) + (half,) if c[2] >= 3), less)
+    tiles = {"tile_q": tile_q, "tile_kv": keys * warps, "warps": warps, "stages": stages}
+    return tiles | ({"cta_slots": per_sm * sm_count} if packed else {})
 
 
 def part_kernel(
@@ -59,6 +72,8 @@ def part_kernel(
     names = {t.name for t in plan.tensors}
     result = next(n for n, results in reversed(list(enumerate(RESULTS))) if names.issuperset(results))
     parts = plan.tensor(RESULTS[result][1]).rows if result else 1
+    keys = s.tile_kv // s.warps
+    whole = p.page_size > 0 and not p.window and p.page_size % keys == 0 and part_keys % keys == 0
     k_scale, v_scale = (p.kv_scale if f"{name}_scale" in names else "" for name in "KV")
     defines: dict[str, int | str] = {
         "T": c_type(p.storage),
@@ -71,6 +86,7 @@ def part_kernel(
         "STAGES": s.stages,
         "WARPS": s.warps,
         "PAGE": p.page_size,
+        "ON_ONE_PAGE": int(whole),
         "RESULT": result,
         "KEY_SCALE": SCALES.index(k_scale),
         "VALUE_SCALE": SCALES.index(v_scale),

@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         T *target = head_of<DIM_V, TOKEN_MAJOR>(o, entry, head, heads, rows) + row * pitch_of<DIM_V, TOKEN_MAJOR>(heads);
         for (int column = 4 * lane; column < DIM_V; column += 128) {
             float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll 8
+#pragma unroll 16
             for (int i = 0; i < parts; i++) {
                 float4 part = *reinterpret_cast<const float4 *>(
                     o_partial + (partial + static_cast<long long>(i) * rows) * DIM_V + column);

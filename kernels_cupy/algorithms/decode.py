@@ -12,7 +12,7 @@ instruction = "mma_sync"
 
 def schedule(problem: AttentionProblem, sm_count: int) -> dict[str, int]:
     """`preferred_tiles`."""
-    return preferred_tiles(problem, packed=False)
+    return preferred_tiles(problem, packed=False, sm_count=sm_count)
 
 
 def kernels(plan: Plan) -> tuple[KernelSpec, ...]:

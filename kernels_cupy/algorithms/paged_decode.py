@@ -13,7 +13,7 @@ instruction = "mma_sync"
 
 def schedule(problem: AttentionProblem, sm_count: int) -> dict[str, int]:
     """`preferred_tiles`."""
-    return preferred_tiles(problem, packed=True)
+    return preferred_tiles(problem, packed=True, sm_count=sm_count)
 
 
 def kernels(plan: Plan) -> tuple[KernelSpec, ...]:
