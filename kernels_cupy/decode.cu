@@ -303,7 +303,7 @@ __device__ __forceinline__ void copy_scales(float *target, const float *scales, 
 
 // `o` and `first` are O and LSE; a part's O [batch, heads, parts, rows, DIM_V] and LSE [batch, heads, parts, rows]; or, with
 // `sums`, that O, maxima and sums.
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
     decode(const T *__restrict__ q, const KEY *__restrict__ k, const VALUE *__restrict__ v,
 #if KEY_SCALE
            const float *__restrict__ k_scale,

@@ -28,7 +28,7 @@ ENOUGH_CTAS = 0.8
 """Of the SMs, that there must be a CTA for to leave the keys whole, as in `traces.combine.choose_splits`."""
 
 
-def preferred_tiles(p: AttentionProblem, packed: bool, sm_count: int) -> dict[str, int]:
+def preferred_tiles(p: AttentionProblem, packed: bool, sm_count: int) -> dict[str, int | str]:
     """Changes to the trace's default schedule that keep the most of the cache on its way to an SM.
 
     Two CTAs of four warps on an SM, or, where there is a CTA per SM without splitting, one of eight; with as many steps
@@ -40,9 +40,10 @@ def preferred_tiles(p: AttentionProblem, packed: bool, sm_count: int) -> dict[st
     tile_q = 2 * MMA_ROWS if heads * p.seq > MMA_ROWS and p.dim_v <= 128 else MMA_ROWS
     heads, tokens = block_shape(p, tile_q, packed)
     ctas = p.batch * p.kv_heads * blocks(p.group, heads) * blocks(p.seq, tokens)
-    keys = 16 if p.kv_storage.element_bytes + p.v_storage.element_bytes > 2 else 32
+    keys = 32 if p.kv_storage.quantised and p.v_storage.quantised and tile_q == MMA_ROWS else 16
     query = tile_q * p.dim * p.storage.element_bytes
-    stage = DecodeTiles(tile_q=tile_q, tile_kv=keys, stages=1).resources(p).shared_bytes - query  # of one warp
+    one_step = DecodeTiles(tile_q=tile_q, tile_kv=keys, stages=1, dequantise="registers").resources(p)
+    stage = one_step.shared_bytes - query  # of one warp
     choices = []
     for per_sm, warps in ((1, 8), (2, 4), (1, 4)):
         stages = (SHARED_BYTES_PER_SM // per_sm - RESERVED_BYTES - query) // (warps * stage)
@@ -50,8 +51,8 @@ def preferred_tiles(p: AttentionProblem, packed: bool, sm_count: int) -> dict[st
     whole, half, less = choices
     one_each = ENOUGH_CTAS * sm_count <= ctas <= sm_count
     per_sm, warps, stages = next((c for c in ((whole,) if one_each else ()) + (half,) if c[2] >= 3), less)
-    tiles = {"tile_q": tile_q, "tile_kv": keys * warps, "warps": warps, "stages": stages}
-    return tiles | ({"cta_slots": per_sm * sm_count} if packed else {})
+    tiles: dict[str, int | str] = {"tile_q": tile_q, "tile_kv": keys * warps, "warps": warps, "stages": stages}
+    return tiles | {"dequantise": "registers"} | ({"cta_slots": per_sm * sm_count} if packed else {})
 
 
 def part_kernel(
@@ -124,6 +125,8 @@ def _check(p: AttentionProblem, s: DecodeTiles, launch: KernelLaunch) -> None:
         require_supported(
             value % multiple == 0 and value <= 256, f"{dim} {value} in {dtype} is not a multiple of {multiple} up to 256"
         )
+    in_registers = s.dequantise == "registers" or "quantised_kv" not in p.features
+    require_supported(in_registers, f"schedule key dequantise is {s.dequantise!r}, not registers")
     require_supported(not p.outlier_channels, f"outlier_channels {p.outlier_channels} are not supported")
     require_supported(
         s.tile_q * p.dim_v <= 32 * 128 and s.tile_q <= 32,

@@ -49,8 +49,16 @@ DECODED: tuple[dict[str, Any], ...] = (
     {"heads": 12, "kv_heads": 4, "seq": 5, "seq_kv": 9000, "dim": 128, "causal": True, "window": 1000},
     {"batch": 2, "heads": 8, "kv_heads": 2, "seq": 1, "seq_kv": 600, "dim": 192, "dim_v": 128},
     {"batch": 2, "heads": 2, "kv_heads": 2, "seq": 70, "seq_kv": 600, "dim": 80, "causal": True, "layout": "bshd"},
+    {"batch": 3, "heads": 8, "kv_heads": 2, "seq": 1, "seq_kv": 2000, "dim": 128, "kv_dtype": "fp8"},
+    {"batch": 3, "heads": 8, "kv_heads": 2, "seq": 3, "seq_kv": 999, "dim": 64, "kv_dtype": "int8", "kv_scale": "channel"},
+    {"heads": 8, "kv_heads": 2, "seq": 6, "seq_kv": 999, "dim": 128, "dtype": "bf16", "kv_dtype": "int8", "causal": True},
+    {"heads": 4, "kv_heads": 1, "seq": 1, "seq_kv": 3000, "dim": 256, "kv_dtype": "fp8", "kv_scale": "head"},
+    {"heads": 8, "kv_heads": 2, "seq": 1, "kv_lengths": (900, 0, 31), "dim": 128, "dtype": "bf16", "kv_dtype": "fp8"},
+    {"heads": 8, "kv_heads": 2, "seq": 1, "kv_lengths": (900, 0, 31), "dim": 128, "kv_dtype": "fp8", "kv_scale": "channel"},
+    {"batch": 2, "heads": 8, "kv_heads": 2, "seq": 1, "seq_kv": 700, "dim": 80, "dim_v": 128, "v_dtype": "fp8"},
 )
-"""For the algorithms of decoding: groups of 1 to 40, several tokens, contexts of unequal lengths, some empty, windows."""
+"""For the algorithms of decoding: groups of 1 to 40, several tokens, contexts of unequal lengths, some empty, windows,
+quantised caches with all kinds of scales, and of V only."""
 
 SPECIAL: dict[str, tuple[tuple[dict[str, Any], dict[str, Any]], ...]] = {
     "flash2": (
@@ -79,6 +87,9 @@ TIMED: tuple[dict[str, Any], ...] = (
 DECODE_TIMED: tuple[dict[str, Any], ...] = tuple(
     {"batch": batch, "heads": 32, "kv_heads": 8, "seq": 1, "seq_kv": context, "dim": 128}
     for batch, context in ((1, 32768), (16, 4096), (16, 16384), (32, 8192), (64, 4096), (128, 4096))
+)
+QUANTISED_TIMED: tuple[dict[str, Any], ...] = tuple(
+    {**shape, "kv_dtype": dtype} for shape in DECODE_TIMED[1:5:3] for dtype in ("fp8", "int8")
 )
 
 
@@ -118,7 +129,7 @@ def _supported_plan(algorithm: str, gpu: Gpu, shape: dict[str, Any], schedule: d
 
 def time(algorithms: list[str], gpu: Gpu, repeat: int) -> None:
     """Median time of every algorithm, and of what PyTorch offers, on each timed shape."""
-    for decoding, shapes in ((False, TIMED), (True, DECODE_TIMED)):
+    for decoding, shapes in ((False, TIMED), (True, DECODE_TIMED + QUANTISED_TIMED)):
         names = [name for name in algorithms if is_decoding(name) == decoding]
         for shape in shapes if names else ():
             print(" ".join(f"{key}={value}" for key, value in shape.items()), flush=True)

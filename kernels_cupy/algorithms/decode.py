@@ -10,7 +10,7 @@ from traces.problem import AttentionProblem
 instruction = "mma_sync"
 
 
-def schedule(problem: AttentionProblem, sm_count: int) -> dict[str, int]:
+def schedule(problem: AttentionProblem, sm_count: int) -> dict[str, int | str]:
     """`preferred_tiles`."""
     return preferred_tiles(problem, packed=False, sm_count=sm_count)
 

@@ -11,7 +11,7 @@ from traces.problem import AttentionProblem
 instruction = "mma_sync"
 
 
-def schedule(problem: AttentionProblem, sm_count: int) -> dict[str, int]:
+def schedule(problem: AttentionProblem, sm_count: int) -> dict[str, int | str]:
     """`preferred_tiles`."""
     return preferred_tiles(problem, packed=True, sm_count=sm_count)
 
