@@ -50,12 +50,12 @@ def encode(tensor: Tensor, values: NDArray[np.float32]) -> NDArray[Any]:
         rounded = tensor.dtype.round(np.ascontiguousarray(ordered, dtype=np.float32))
         return (rounded.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     if tensor.dtype.quantised:
-        unknown, codes = np.isnan(ordered), tensor.dtype.round(np.nan_to_num(ordered))
+        codes: NDArray[Any] = tensor.dtype.round(np.nan_to_num(ordered))
         if tensor.dtype.name == "fp8":
             # Exponent and mantissa are those of an fp16 number 2^8 times smaller, one place down.
             bits = (codes / np.float32(256)).astype(np.float16).view(np.uint16)
             codes = (bits >> 8 & 0x80) | (bits >> 7 & 0x7F)
-        return np.ascontiguousarray(np.where(unknown, poison(tensor), codes.astype(target)))
+        return np.ascontiguousarray(np.where(np.isnan(ordered), poison(tensor), codes.astype(target)))
     return np.ascontiguousarray(ordered, dtype=target)
 
 
@@ -76,8 +76,8 @@ def poison(tensor: Tensor) -> Any:
 
 
 def random_inputs(plan: Plan, seed: int = 0) -> dict[str, NDArray[np.float32]]:
-    """Standard normal values for each of the plan's inputs, [batch, heads, rows, cols]; for a quantised cache, codes and
-    positive scales.
+    """Standard normal values for each of the plan's inputs, [batch, heads, rows, cols]; for a quantised cache, codes
+    and positive scales.
 
     A paged cache has NaN wherever no sequence has a token, and its block table is the one that the plan was made for.
     """
@@ -113,7 +113,7 @@ def fill_random(plan: Plan, arrays: Mapping[str, Any], seed: int = 0) -> None:
     for name in plan.inputs:
         tensor, flat = plan.tensor(name), arrays[name].reshape(-1)
         if name == BLOCK_TABLE:
-            arrays[name].set(encode(tensor, block_table(plan.problem, plan.schedule.seed).array()[None, None]))
+            arrays[name].set(block_table(plan.problem, plan.schedule.seed).array()[None, None])
             continue
         values = generator.standard_normal((1, 1, 1, min(TIMING_ELEMENTS, flat.size)), dtype=np.float32)
         block = encode(tensor, _cached(tensor, values)).reshape(-1)

@@ -1,5 +1,5 @@
-// Merges the splits of a few rows: O = sum of exp(LSE_split - LSE) O_split (traces/combine.py). The rows of a CTA are of
-// one head, or all rows of several.
+// Merges the splits of a few rows: O = sum of exp(LSE_split - LSE) O_split (traces/combine.py). The rows of a CTA are
+// of one head, or all rows of several.
 //
 // Macros: T, DIM_V, ROWS per CTA, THREADS, TOKEN_MAJOR (layout bshd of O), LSE (whether the rows' own is stored).
 #include "numbers.cuh"

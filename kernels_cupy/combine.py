@@ -43,7 +43,12 @@ def _merger(
     tables: tuple[tuple[int, ...], ...] = (),
 ) -> KernelSpec:
     o, threads = plan.tensor("O"), launch.resources.threads
-    common = {"T": c_type(o.dtype), "DIM_V": o.cols, "THREADS": threads, "TOKEN_MAJOR": int(o.layout == "bshd")}
+    common: dict[str, int | str] = {
+        "T": c_type(o.dtype),
+        "DIM_V": o.cols,
+        "THREADS": threads,
+        "TOKEN_MAJOR": int(o.layout == "bshd"),
+    }
     return KernelSpec(
         name=launch.name,
         source=source,

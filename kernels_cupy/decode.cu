@@ -1,308 +1,25 @@
 // Decoding: few query rows against one part of a long KV cache ("Flash-Decoding", Dao et al. 2023).
 //
-//            keys →  step 0           step 1              One CTA owns the TILE_Q rows of a KV head's query heads and one
-//          ┌──┬──┬──┬──┐    ┌──┬──┬──┬──┐    ┌─         part of its keys. Of every step each warp takes kKeys keys, with a
-//  TILE_Q  │w0│w1│w2│w3│    │w0│w1│w2│w3│    │w0  …    ring of STAGES buffers, a running softmax and an output of its
-//          └──┴──┴──┴──┘    └──┴──┴──┴──┘    └─         own, so that warps never wait for each other until the end,
-//            TILE_KV                                    when their outputs are merged in shared memory.
+//            keys →  step 0           step 1           One CTA owns the TILE_Q rows of a KV head's query heads and
+//          ┌──┬──┬──┬──┐    ┌──┬──┬──┬──┐    ┌─      one part of its keys. Of every step each warp takes kKeys keys,
+//  TILE_Q  │w0│w1│w2│w3│    │w0│w1│w2│w3│    │w0  …  with a ring of STAGES buffers, a running softmax and an output
+//          └──┴──┴──┴──┘    └──┴──┴──┴──┘    └─      of its own, so that warps never wait for each other until the
+//            TILE_KV                                 end, when their outputs are merged in shared memory.
 //
-// The cache is what takes time: its bytes go from HBM to shared memory by cp.async, STAGES - 1 steps ahead, and from there
-// straight into tensor-core operands, codes (int8, fp8) included; scales are applied to Q, S, P or O instead.
+// The cache is what takes time: its bytes go from HBM to shared memory by cp.async, STAGES - 1 steps ahead, and from
+// there straight into tensor-core operands, codes (int8, fp8) included; scales are applied to Q, S, P or O instead.
 //
-// Macros: T, KEY, VALUE (T or a code), DIM, DIM_V, TILE_Q, TILE_KV, STAGES, WARPS, PAGE (tokens per page, 0: a contiguous
-// cache), RESULT, KEY_SCALE, VALUE_SCALE; and, as 0 or 1, ON_ONE_PAGE (whether a warp's keys of a step always are),
-// PARTS_SLOWEST, CAUSAL, WINDOW, VARLEN, TOKEN_MAJOR.
-#include "codes.cuh"
+// Macros: T, KEY, VALUE (T or a code), DIM, DIM_V, TILE_Q, TILE_KV, STAGES, WARPS, PAGE (tokens per page, 0: a
+// contiguous cache), RESULT, KEY_SCALE, VALUE_SCALE; and, as 0 or 1, ON_ONE_PAGE (whether a warp's keys of a step always
+// are), PARTS_SLOWEST, CAUSAL, WINDOW, VARLEN, TOKEN_MAJOR.
+#include "decode_cache.cuh"
 #include "decode_parts.cuh"
-#include "matrix.cuh"
+#include "decode_tiles.cuh"
+#include "decode_warp.cuh"
 #include "query_blocks.cuh"
-#include "shared.cuh"
-#include "softmax.cuh"
 
-enum Result { kFinal, kPartial, kUnmerged };  // O, LSE; the same of a part in fp32; O, maximum, sum of a part in fp32
-enum Scale { kNone, kPerToken, kPerChannel, kPerHead };
-
-constexpr int kThreads = 32 * WARPS, kKeys = TILE_KV / WARPS;
-constexpr int kRowTiles = TILE_Q / 16, kKeyTiles = kKeys / 8, kOutputTiles = DIM_V / 8, kSteps = DIM / 16;
-constexpr bool kKeyCodes = sizeof(KEY) == 1, kValueCodes = sizeof(VALUE) == 1;
-constexpr int kKeyBytes = DIM * sizeof(KEY), kValueBytes = DIM_V * sizeof(VALUE);
-constexpr int kTokenScales = (KEY_SCALE == kPerToken) + (VALUE_SCALE == kPerToken);
-constexpr int kStageBytes = TILE_KV * (kKeyBytes + kValueBytes + 4 * kTokenScales);
-constexpr bool kTogether = !PAGE || ON_ONE_PAGE;  // whether a warp's keys of a step follow each other in the cache
-constexpr int kOutputPitch = DIM_V + 8;  // of the warps' outputs while they are merged; bank conflicts are avoided
-static_assert(TILE_Q % 16 == 0 && kKeys % 16 == 0 && kKeys <= 32, "whole mma tiles, and a lane for every key of a warp");
-static_assert(DIM % (kKeyCodes ? 64 : 16) == 0 && DIM_V % (kValueCodes ? 32 : 16) == 0, "whole operands");
-
-constexpr bool kQueryInRegisters = kRowTiles * DIM <= 128;
-
-using QueryRow = SharedRows<DIM * sizeof(T)>;
-using ValueRow = SharedRows<kValueBytes>;
-
-// Rows of K. Codes are read 16 bytes a lane, four lanes to a row: two rows of them must lie in all eight bank groups.
-struct KeyRow {
-    static __device__ __forceinline__ unsigned offset(int row, int chunk) {
-        if constexpr (!kKeyCodes) return SharedRows<kKeyBytes>::offset(row, chunk);
-        return row * kKeyBytes + ((kKeyBytes % 128 ? chunk : chunk ^ (row & 1) << 2) << 4);
-    }
-};
-
-struct WarpRows {
-    float scores[kRowTiles][kKeyTiles][4];
-    float output[kRowTiles][kOutputTiles][4];
-    float maximum[kRowTiles][2];  // of raw scores
-    float total[kRowTiles][2];    // this lane's share of the row sum
-};
-
-// Q as operand of one k16 step. With K in codes, lane c of a row takes elements 16c + 4s … + 3 of each 64 in step s: the
-// order of a contraction is free, and so K's codes are read 16 at a time.
-__device__ __forceinline__ void fetch_query(unsigned (&a)[4], const char *q_tile, int m, int step) {
-    int lane = threadIdx.x % 32;
-    if constexpr (kKeyCodes) {
-        int column = step / 4 * 64 + lane % 4 * 16 + step % 4 * 4;
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int row = m * 16 + half * 8 + lane / 4;
-            uint2 x = *reinterpret_cast<const uint2 *>(q_tile + QueryRow::offset(row, column / 8) + column % 8 * 2);
-            a[half] = x.x, a[2 + half] = x.y;
-        }
-    } else {
-        load_matrices(a, shared_address(q_tile) + m * 16 * DIM * sizeof(T) +
-                             QueryRow::offset(lane % 16, 2 * step + lane / 16));
-    }
-}
-
-using Query = unsigned[kRowTiles][kQueryInRegisters ? kSteps : 1][4];
-
-// scores = Q K^T of this warp's keys.
-template <class Key>
-__device__ __forceinline__ void multiply_scores(WarpRows &w, Query &query, const char *q_tile, const char *k_tile) {
-    int lane = threadIdx.x % 32;
-    unsigned keys = shared_address(k_tile);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kKeyTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) w.scores[m][n][e] = 0.0f;
-    constexpr int kFetched = kKeyCodes ? 4 : 1;  // k16 steps of one fetch
-#pragma unroll
-    for (int first = 0; first < kSteps; first += kFetched) {
-        if constexpr (!kQueryInRegisters && !kKeyCodes) {
-#pragma unroll
-            for (int m = 0; m < kRowTiles; m++) fetch_query(query[m][0], q_tile, m, first);
-        }
-        if constexpr (sizeof(Key) == 1) {
-#pragma unroll
-            for (int n = 0; n < kKeyTiles; n++) {
-                const uint4 codes = *reinterpret_cast<const uint4 *>(
-                    k_tile + KeyRow::offset(n * 8 + lane / 4, first / 4 * 4 + lane % 4));
-                const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
-#pragma unroll
-                for (int s = 0; s < 4; s++) {
-                    unsigned b0 = widen<T, 0, 1>(Key{}, words[s]), b1 = widen<T, 2, 3>(Key{}, words[s]);
-#pragma unroll
-                    for (int m = 0; m < kRowTiles; m++) {
-                        unsigned a[4];
-                        if constexpr (!kQueryInRegisters) fetch_query(a, q_tile, m, first + s);
-                        multiply<T>(w.scores[m][n], kQueryInRegisters ? query[m][first + s] : a, b0, b1);
-                    }
-                }
-            }
-        } else {
-#pragma unroll
-            for (int n = 0; n < kKeyTiles / 2; n++) {
-                unsigned b[4];
-                load_matrices(b, keys + n * 16 * kKeyBytes +
-                                     KeyRow::offset(lane % 8 + lane / 16 * 8, 2 * first + lane / 8 % 2));
-#pragma unroll
-                for (int m = 0; m < kRowTiles; m++) {
-                    const unsigned(&a)[4] = query[m][kQueryInRegisters ? first : 0];
-                    multiply<T>(w.scores[m][2 * n], a, b[0], b[1]);
-                    multiply<T>(w.scores[m][2 * n + 1], a, b[2], b[3]);
-                }
-            }
-        }
-    }
-}
-
-// output += P V of this warp's keys, P rounded to T. Codes of V come as [2c][2g], [2c][2g+1], [2c+1][2g], [2c+1][2g+1]
-// (row, column) in one word: even columns make one operand and odd columns the next, see `output_column`.
-template <class Value>
-__device__ __forceinline__ void multiply_output(WarpRows &w, const char *v_tile) {
-    int lane = threadIdx.x % 32;
-    unsigned values = shared_address(v_tile);
-#pragma unroll
-    for (int step = 0; step < kKeys / 16; step++) {
-        unsigned a[kRowTiles][4];
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const float(&p)[4] = w.scores[m][2 * step + half];
-                a[m][2 * half] = pack<T>(p[0], p[1]);
-                a[m][2 * half + 1] = pack<T>(p[2], p[3]);
-            }
-#pragma unroll
-        for (int n = 0; n < kValueBytes / 32; n++) {  // two chunks of columns at a time
-            unsigned b[4];
-            load_matrices_transposed(b, values + step * 16 * kValueBytes + ValueRow::offset(lane % 16, 2 * n + lane / 16));
-#pragma unroll
-            for (int m = 0; m < kRowTiles; m++) {
-                if constexpr (sizeof(Value) == 1) {
-#pragma unroll
-                    for (int chunk = 0; chunk < 2; chunk++) {
-                        unsigned low = b[2 * chunk], high = b[2 * chunk + 1];
-                        multiply<T>(w.output[m][4 * n + 2 * chunk], a[m], widen<T, 0, 2>(Value{}, low),
-                                    widen<T, 0, 2>(Value{}, high));
-                        multiply<T>(w.output[m][4 * n + 2 * chunk + 1], a[m], widen<T, 1, 3>(Value{}, low),
-                                    widen<T, 1, 3>(Value{}, high));
-                    }
-                } else {
-                    multiply<T>(w.output[m][2 * n], a[m], b[0], b[1]);
-                    multiply<T>(w.output[m][2 * n + 1], a[m], b[2], b[3]);
-                }
-            }
-        }
-    }
-}
-
-// Column of O that element `e` (0 or 1) of output tile n is.
-__device__ __forceinline__ int output_column(int n, int e) {
-    int lane = threadIdx.x % 4;
-    return kValueCodes ? n / 2 * 16 + lane * 4 + 2 * e + n % 2 : n * 8 + lane * 2 + e;
-}
-
-// Hides keys from `keys` on, and under a mask those outside each row's diagonal and window. Keys count from the warp's
-// first; `token` are those of the lane's rows.
-__device__ __forceinline__ void mask(WarpRows &w, const int (&token)[kRowTiles][2], int keys, int diagonal, int window) {
-    int column = threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int end = token[m][half] + diagonal + 1, first = end - window;
-            end = CAUSAL ? min(end, keys) : keys;
-#pragma unroll
-            for (int n = 0; n < kKeyTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    int key = column + n * 8 + e;
-                    if (key >= end || (WINDOW && key < first)) w.scores[m][n][2 * half + e] = -CUDART_INF_F;
-                }
-        }
-}
-
-// Multiplies column j of the scores by scale[j].
-__device__ __forceinline__ void scale_columns(WarpRows &w, const float *scale) {
-#pragma unroll
-    for (int n = 0; n < kKeyTiles; n++) {
-        float2 s = *reinterpret_cast<const float2 *>(scale + n * 8 + threadIdx.x % 4 * 2);
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) w.scores[m][n][e] *= e % 2 ? s.y : s.x;
-    }
-}
-
-// Raises the running maxima, rescales what was summed before where that changes it, and turns scores into P.
-__device__ __forceinline__ void online_softmax(WarpRows &w, float scale_log2) {
-    float decay[kRowTiles][2];
-    bool rose = false;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float top = w.maximum[m][half];
-#pragma unroll
-            for (int n = 0; n < kKeyTiles; n++)
-                top = fmaxf(top, fmaxf(w.scores[m][n][2 * half], w.scores[m][n][2 * half + 1]));
-            top = lane_max<4>(top);
-            float shift = safe_maximum(top) * scale_log2;
-            decay[m][half] = exp2_fast(w.maximum[m][half] * scale_log2 - shift);
-            rose |= top != w.maximum[m][half];
-            w.maximum[m][half] = top;
-            float total = w.total[m][half] * decay[m][half];
-#pragma unroll
-            for (int n = 0; n < kKeyTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    float &s = w.scores[m][n][2 * half + e];
-                    s = exp2_fast(fmaf(s, scale_log2, -shift));
-                    total += s;
-                }
-            w.total[m][half] = total;
-        }
-    if (!__any_sync(~0u, rose)) return;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kOutputTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) w.output[m][n][e] *= decay[m][e / 2];
-}
-
-// The keys of one warp, as copies see them.
-struct Cache {
-    const KEY *k;
-    const VALUE *v;
-    const float *k_scale, *v_scale;  // where per token: of this head
-    const int *pages;                // of the sequence, where paged
-    long long k_pitch, v_pitch;      // elements from one token to the next
-    long long page_scales;           // scales from one page of this head to the next
-
-    // Row of the cache of key `key` of the sequence, or -1 past `end`.
-    __device__ __forceinline__ int row(int key, int end) const {
-        if (key >= end) return -1;
-        return PAGE ? __ldg(pages + key / (PAGE ? PAGE : 1)) * PAGE + key % (PAGE ? PAGE : 1) : key;
-    }
-    __device__ __forceinline__ long long scale_row(int row) const {
-        return PAGE ? row / (PAGE ? PAGE : 1) * page_scales + row % (PAGE ? PAGE : 1) : row;
-    }
-};
-
-// Where a warp's keys of one step are: each lane holds the row of its key, -1 past the end; where they follow each
-// other, the first `count` keys are rows `row`, `row` + 1, … in all lanes.
-struct Rows {
-    int row, count;
-};
-
-// Starts copying kKeys rows of a cache; zeros past the end.
-template <class Layout, int Cols, class Code>
-__device__ __forceinline__ void copy_keys(char *tile, const Code *cache, long long pitch, Rows rows) {
-    constexpr int kPerChunk = 16 / sizeof(Code), kChunks = Cols / kPerChunk;
-    int lane = threadIdx.x % 32;
-    unsigned target = shared_address(tile);
-    if constexpr (kTogether && 32 % kChunks == 0) {
-        constexpr int kPass = 32 / kChunks;
-        int r = lane / kChunks, chunk = lane % kChunks;
-        const Code *source = cache + (rows.row + r) * pitch + chunk * kPerChunk;
-        long long step = kPass * pitch;
-        if (rows.count == kKeys) {
-#pragma unroll
-            for (int i = 0; i < kKeys; i += kPass, source += step)
-                copy_chunk(target + Layout::offset(i + r, chunk), source);
-            return;
-        }
-    }
-    constexpr int kUnroll = kTogether && 32 % kChunks == 0 ? 1 : kKeys * kChunks / 32;  // ragged ends are few
-#pragma unroll kUnroll
-    for (int i = 0; i < kKeys * kChunks / 32; i++) {
-        int n = i * 32 + lane, r = n / kChunks, chunk = n % kChunks;
-        int row = kTogether ? rows.row + r : __shfl_sync(~0u, rows.row, r);
-        bool valid = kTogether ? r < rows.count : row >= 0;
-        copy_async<16>(target + Layout::offset(r, chunk), cache + (valid ? row * pitch : 0) + chunk * kPerChunk, valid);
-    }
-}
-
-// Starts copying the scales of the same keys.
-__device__ __forceinline__ void copy_scales(float *target, const float *scales, const Cache &cache, Rows rows) {
-    int lane = threadIdx.x % 32, row = kTogether ? rows.row + lane : rows.row;
-    bool valid = kTogether ? lane < rows.count : row >= 0;
-    if (lane < kKeys) copy_async<4>(shared_address(target + lane), scales + (valid ? cache.scale_row(row) : 0), valid);
-}
-
-// `o` and `first` are O and LSE; a part's O [batch, heads, parts, rows, DIM_V] and LSE [batch, heads, parts, rows]; or, with
-// `sums`, that O, maxima and sums.
+// `o` and `first` are O and LSE; a part's O [batch, heads, parts, rows, DIM_V] and LSE [batch, heads, parts, rows]; or,
+// with `sums`, that O, maxima and sums.
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     decode(const T *__restrict__ q, const KEY *__restrict__ k, const VALUE *__restrict__ v,
 #if KEY_SCALE
@@ -347,7 +64,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     long long head = static_cast<long long>(x.batch) * kv_heads + x.kv_head;  // of a contiguous cache
     if constexpr (PAGE > 0) {
         cache.k = k + x.kv_head * DIM, cache.v = v + x.kv_head * DIM_V;
-        cache.k_pitch = static_cast<long long>(kv_heads) * DIM, cache.v_pitch = static_cast<long long>(kv_heads) * DIM_V;
+        cache.k_pitch = static_cast<long long>(kv_heads) * DIM;
+        cache.v_pitch = static_cast<long long>(kv_heads) * DIM_V;
         cache.pages = block_table + static_cast<long long>(x.sequence) * table_width;
         cache.k_scale = k_scale + x.kv_head * PAGE, cache.v_scale = v_scale + x.kv_head * PAGE;
         cache.page_scales = static_cast<long long>(kv_heads) * PAGE;
@@ -380,7 +98,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         rows_now = rows_next, rows_next = rows_of(position + 1);  // pages are looked up a step before they are needed
         if (position < steps) {
             copy_keys<KeyRow, DIM>(key_tile(position), cache.k, cache.k_pitch, rows_now);
-            if constexpr (KEY_SCALE == kPerToken) copy_scales(token_scales(position, 0), cache.k_scale, cache, rows_now);
+            if constexpr (KEY_SCALE == kPerToken)
+                copy_scales(token_scales(position, 0), cache.k_scale, cache, rows_now);
         }
         commit_copies();
     };
@@ -478,7 +197,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         for (int i = 0; i < WARPS; i++) maximum = fmaxf(maximum, maxima[i * TILE_Q + r]);
         float safe = safe_maximum(maximum);
 #pragma unroll
-        for (int i = 0; i < WARPS; i++) total += totals[i * TILE_Q + r] * exp2_fast((maxima[i * TILE_Q + r] - safe) * scale_log2);
+        for (int i = 0; i < WARPS; i++)
+            total += totals[i * TILE_Q + r] * exp2_fast((maxima[i * TILE_Q + r] - safe) * scale_log2);
         return make_float2(maximum, total);
     };
 #pragma unroll
@@ -534,8 +254,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
             sum.x *= s[0], sum.y *= s[kEach], sum.z *= s[2 * kEach], sum.w *= s[3 * kEach];
         }
         if constexpr (RESULT == kFinal) {
-            T *target = head_of<DIM_V, TOKEN_MAJOR>(static_cast<T *>(o), x.batch, x.head + r / x.tokens, heads, x.rows) +
-                        (x.row + r % x.tokens) * pitch_of<DIM_V, TOKEN_MAJOR>(heads) + column;
+            T *o_head = head_of<DIM_V, TOKEN_MAJOR>(static_cast<T *>(o), x.batch, x.head + r / x.tokens, heads, x.rows);
+            T *target = o_head + (x.row + r % x.tokens) * pitch_of<DIM_V, TOKEN_MAJOR>(heads) + column;
             *reinterpret_cast<uint2 *>(target) = make_uint2(pack<T>(sum.x, sum.y), pack<T>(sum.z, sum.w));
         } else {
             *reinterpret_cast<float4 *>(static_cast<float *>(o) + place(r) * DIM_V + column) = sum;

@@ -123,22 +123,23 @@ def _check(p: AttentionProblem, s: DecodeTiles, launch: KernelLaunch) -> None:
         require_supported(dtype == p.dtype or dtype in CODES, f"{name} {dtype} is not {p.dtype}, int8 or fp8")
         multiple, value = of if dtype in CODES else 16, getattr(p, dim)
         require_supported(
-            value % multiple == 0 and value <= 256, f"{dim} {value} in {dtype} is not a multiple of {multiple} up to 256"
+            value % multiple == 0 and value <= 256,
+            f"{dim} {value} in {dtype} is not a multiple of {multiple} up to 256",
         )
     in_registers = s.dequantise == "registers" or "quantised_kv" not in p.features
     require_supported(in_registers, f"schedule key dequantise is {s.dequantise!r}, not registers")
     require_supported(not p.outlier_channels, f"outlier_channels {p.outlier_channels} are not supported")
+    most = 2 * MMA_ROWS if p.dim_v <= 128 else MMA_ROWS
     require_supported(
-        s.tile_q * p.dim_v <= 32 * 128 and s.tile_q <= 32,
-        f"tile_q {s.tile_q} is more rows than the registers of a warp hold, at most {min(32, 4096 // p.dim_v // 16 * 16)} "
-        f"of {p.dim_v} columns",
+        s.tile_q <= most, f"a warp has registers for {most} rows of {p.dim_v} columns, not tile_q {s.tile_q}"
     )
     require_supported(
-        s.tile_kv in (16 * s.warps, 32 * s.warps), f"tile_kv {s.tile_kv} is not 16 or 32 keys for each of {s.warps} warps"
+        s.tile_kv in (16 * s.warps, 32 * s.warps),
+        f"tile_kv {s.tile_kv} is not 16 or 32 keys for each of {s.warps} warps",
     )
     merged = s.warps * s.tile_q * (p.dim_v + 8 + 2) * 4
     require_supported(
         merged <= launch.resources.shared_bytes,
-        f"the outputs of {s.warps} warps take {merged} bytes of shared memory while they are merged, but the tiles have "
-        f"only {launch.resources.shared_bytes}; choose more stages or fewer warps",
+        f"the outputs of {s.warps} warps take {merged} bytes of shared memory while they are merged, but the tiles "
+        f"have only {launch.resources.shared_bytes}; choose more stages or fewer warps",
     )

@@ -28,7 +28,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const long long partial = matrix * parts * rows + row;
         float *weight = weights + (row - first) * parts;
         float maximum = -CUDART_INF_F, total = 0.0f;
-        for (int i = lane; i < parts; i += 32) maximum = fmaxf(maximum, max_partial[partial + static_cast<long long>(i) * rows]);
+        for (int i = lane; i < parts; i += 32)
+            maximum = fmaxf(maximum, max_partial[partial + static_cast<long long>(i) * rows]);
         maximum = lane_max(maximum);
         float safe = safe_maximum(maximum);
         for (int i = lane; i < parts; i += 32) {
@@ -39,7 +40,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         __syncwarp();
         float inverse = safe_inverse(total);
         if (lane == 0) lse[matrix * rows + row] = total > 0.0f ? safe + logf(total) : -CUDART_INF_F;
-        T *target = head_of<DIM_V, TOKEN_MAJOR>(o, entry, head, heads, rows) + row * pitch_of<DIM_V, TOKEN_MAJOR>(heads);
+        T *target = head_of<DIM_V, TOKEN_MAJOR>(o, entry, head, heads, rows) +
+                    row * pitch_of<DIM_V, TOKEN_MAJOR>(heads);
         for (int column = 4 * lane; column < DIM_V; column += 128) {
             float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll 16

@@ -50,11 +50,37 @@ DECODED: tuple[dict[str, Any], ...] = (
     {"batch": 2, "heads": 8, "kv_heads": 2, "seq": 1, "seq_kv": 600, "dim": 192, "dim_v": 128},
     {"batch": 2, "heads": 2, "kv_heads": 2, "seq": 70, "seq_kv": 600, "dim": 80, "causal": True, "layout": "bshd"},
     {"batch": 3, "heads": 8, "kv_heads": 2, "seq": 1, "seq_kv": 2000, "dim": 128, "kv_dtype": "fp8"},
-    {"batch": 3, "heads": 8, "kv_heads": 2, "seq": 3, "seq_kv": 999, "dim": 64, "kv_dtype": "int8", "kv_scale": "channel"},
-    {"heads": 8, "kv_heads": 2, "seq": 6, "seq_kv": 999, "dim": 128, "dtype": "bf16", "kv_dtype": "int8", "causal": True},
+    {
+        "batch": 3,
+        "heads": 8,
+        "kv_heads": 2,
+        "seq": 3,
+        "seq_kv": 999,
+        "dim": 64,
+        "kv_dtype": "int8",
+        "kv_scale": "channel",
+    },
+    {
+        "heads": 8,
+        "kv_heads": 2,
+        "seq": 6,
+        "seq_kv": 999,
+        "dim": 128,
+        "dtype": "bf16",
+        "kv_dtype": "int8",
+        "causal": True,
+    },
     {"heads": 4, "kv_heads": 1, "seq": 1, "seq_kv": 3000, "dim": 256, "kv_dtype": "fp8", "kv_scale": "head"},
     {"heads": 8, "kv_heads": 2, "seq": 1, "kv_lengths": (900, 0, 31), "dim": 128, "dtype": "bf16", "kv_dtype": "fp8"},
-    {"heads": 8, "kv_heads": 2, "seq": 1, "kv_lengths": (900, 0, 31), "dim": 128, "kv_dtype": "fp8", "kv_scale": "channel"},
+    {
+        "heads": 8,
+        "kv_heads": 2,
+        "seq": 1,
+        "kv_lengths": (900, 0, 31),
+        "dim": 128,
+        "kv_dtype": "fp8",
+        "kv_scale": "channel",
+    },
     {"batch": 2, "heads": 8, "kv_heads": 2, "seq": 1, "seq_kv": 700, "dim": 80, "dim_v": 128, "v_dtype": "fp8"},
 )
 """For the algorithms of decoding: groups of 1 to 40, several tokens, contexts of unequal lengths, some empty, windows,
@@ -102,7 +128,10 @@ def check(algorithm: str, gpu: Gpu) -> int:
     """Verify one algorithm on all shapes, a line each; the number of wrong ones."""
     wrong = 0
     plans: list[tuple[str, Plan]] = []
-    for shape, schedule in (*((shape, {}) for shape in (DECODED if is_decoding(algorithm) else SHAPES)), *SPECIAL.get(algorithm, ())):
+    for shape, schedule in (
+        *((shape, {}) for shape in (DECODED if is_decoding(algorithm) else SHAPES)),
+        *SPECIAL.get(algorithm, ()),
+    ):
         text = " ".join(f"{key}={value}" for key, value in (shape | schedule).items())
         try:
             plans.append((text, _supported_plan(algorithm, gpu, shape, schedule)))
@@ -151,6 +180,8 @@ def _time_shape(algorithms: list[str], gpu: Gpu, repeat: int, shape: dict[str, A
         )
         works[plan.work] = moved = sum(map(sum, trace_algorithm(algorithm).textbook(plan).values()))
         _line(algorithm, times.median_us, problem.flops(plan.work), moved, each)
+    if "quantised_kv" in problem.features:
+        return  # PyTorch's attention has no quantised cache
     try:
         from kernels_cupy.torch_attention import torch_times
     except ImportError as missing:

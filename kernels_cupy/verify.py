@@ -143,8 +143,8 @@ def compare(plan: Plan, inputs: Mapping[str, Any], output: Callable[[str], Any],
 
 
 def _inputs(xp: Any, p: AttentionProblem, inputs: Mapping[str, Any], sequence: int, head: int) -> dict[str, Any]:
-    """Each input's part for one sequence and KV head in float64: keys of a paged cache gathered through its block table,
-    codes multiplied with their scales.
+    """Each input's part for one sequence and KV head in float64: keys of a paged cache gathered through its block
+    table, codes multiplied with their scales.
     """
     found: dict[str, Any] = {}
     for name, x in inputs.items():

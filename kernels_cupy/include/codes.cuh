@@ -39,7 +39,8 @@ __device__ __forceinline__ unsigned fp8_half_pair(unsigned word) {
     asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(codes));
     return pair;
 #else
-    // Exponent and mantissa one place down are those of an fp16 number 2^8 times smaller. (NaN, which no cache holds, is 480.)
+    // Exponent and mantissa one place down are those of an fp16 number 2^8 times smaller. NaN, which no cache holds,
+    // becomes 480.
     unsigned high = __byte_perm(word, 0, J << 12 | 4 << 8 | I << 4 | 4);
     unsigned pair = (high & 0x80008000u) | (high & 0x7f007f00u) >> 1;
     __half2 x = __hmul2(reinterpret_cast<__half2 &>(pair), __half2half2(__ushort_as_half(0x5c00)));
