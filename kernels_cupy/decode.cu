@@ -10,8 +10,8 @@
 // there straight into tensor-core operands, codes (int8, fp8) included; scales are applied to Q, S, P or O instead.
 //
 // Macros: T, KEY, VALUE (T or a code), DIM, DIM_V, TILE_Q, TILE_KV, STAGES, WARPS, PAGE (tokens per page, 0: a
-// contiguous cache), RESULT, KEY_SCALE, VALUE_SCALE; and, as 0 or 1, ON_ONE_PAGE (whether a warp's keys of a step always
-// are), PARTS_SLOWEST, CAUSAL, WINDOW, VARLEN, TOKEN_MAJOR.
+// contiguous cache), RUN (how many keys of a warp's step always follow each other in the cache: kKeys, a part of it, or 1),
+// RESULT, KEY_SCALE, VALUE_SCALE; and, as 0 or 1, PARTS_SLOWEST, CAUSAL, WINDOW, VARLEN, TOKEN_MAJOR.
 #include "decode_cache.cuh"
 #include "decode_parts.cuh"
 #include "decode_tiles.cuh"
@@ -81,8 +81,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     int warp_key = warp * kKeys, end = x.first + x.keys;
     int steps = (x.keys - warp_key + TILE_KV - 1) / TILE_KV;
     auto rows_of = [&](int position) {
-        int key = x.first + warp_key + position * TILE_KV + (kTogether ? 0 : lane % kKeys);
-        return Rows{cache.row(key, end), min(kKeys, end - key)};
+        return rows_from(cache, x.first + warp_key + position * TILE_KV, end);
     };
     auto key_tile = [&](int position) { return stages + position % STAGES * kStageBytes + warp_key * kKeyBytes; };
     auto value_tile = [&](int position) {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 
 from kernels_cupy.kernel import KernelSpec, c_type, require_supported, starts
+from traces.combine import MAX_SPLITS
 from traces.decoding import MMA_ROWS, DecodeTiles, block_shape
 from traces.launch import KernelLaunch, Plan
 from traces.problem import AttentionProblem
@@ -31,8 +33,9 @@ ENOUGH_CTAS = 0.8
 def preferred_tiles(p: AttentionProblem, packed: bool, sm_count: int) -> dict[str, int | str]:
     """Changes to the trace's default schedule that keep the most of the cache on its way to an SM.
 
-    Two CTAs of four warps on an SM, or, where there is a CTA per SM without splitting, one of eight; with as many steps
-    in shared memory as fit (one CTA of four where less than three steps of two would).
+    Where whole or evenly split keys make a CTA for (nearly) every SM, that is one CTA of eight warps each: the fewest
+    partial results. Else two CTAs of four warps on an SM, and splits by the trace's rule. Stages are as many as fit;
+    where less than three would, it is one CTA of four warps.
     """
     if p.mla:
         return {}
@@ -41,18 +44,27 @@ def preferred_tiles(p: AttentionProblem, packed: bool, sm_count: int) -> dict[st
     heads, tokens = block_shape(p, tile_q, packed)
     ctas = p.batch * p.kv_heads * blocks(p.group, heads) * blocks(p.seq, tokens)
     keys = 32 if p.kv_storage.quantised and p.v_storage.quantised and tile_q == MMA_ROWS else 16
+    splits = max(1, min(MAX_SPLITS, sm_count // ctas, p.seq_kv // (8 * keys))) if packed else 1
+    one_each = ENOUGH_CTAS * sm_count <= ctas * splits <= sm_count
     query = tile_q * p.dim * p.storage.element_bytes
     one_step = DecodeTiles(tile_q=tile_q, tile_kv=keys, stages=1, dequantise="registers").resources(p)
-    stage = one_step.shared_bytes - query  # of one warp
-    choices = []
-    for per_sm, warps in ((1, 8), (2, 4), (1, 4)):
-        stages = (SHARED_BYTES_PER_SM // per_sm - RESERVED_BYTES - query) // (warps * stage)
-        choices.append((per_sm, warps, max(1, min(8, stages))))
-    whole, half, less = choices
-    one_each = ENOUGH_CTAS * sm_count <= ctas <= sm_count
-    per_sm, warps, stages = next((c for c in ((whole,) if one_each else ()) + (half,) if c[2] >= 3), less)
-    tiles: dict[str, int | str] = {"tile_q": tile_q, "tile_kv": keys * warps, "warps": warps, "stages": stages}
-    return tiles | {"dequantise": "registers"} | ({"cta_slots": per_sm * sm_count} if packed else {})
+    step = one_step.shared_bytes - query  # of one warp
+
+    def stages(per_sm: int, warps: int) -> int:
+        return max(1, min(8, (SHARED_BYTES_PER_SM // per_sm - RESERVED_BYTES - query) // (warps * step)))
+
+    candidates = (*(((1, 8),) if one_each else ()), (2, 4))
+    per_sm, warps = next((c for c in candidates if stages(*c) >= 3), (1, 4))
+    tiles: dict[str, int | str] = {
+        "tile_q": tile_q,
+        "tile_kv": keys * warps,
+        "stages": stages(per_sm, warps),
+        "warps": warps,
+        "dequantise": "registers",
+    }
+    if not packed:
+        return tiles
+    return tiles | ({"splits": splits} if warps == 8 else {}) | {"cta_slots": per_sm * sm_count}
 
 
 def part_kernel(
@@ -73,8 +85,6 @@ def part_kernel(
     names = {t.name for t in plan.tensors}
     result = next(n for n, results in reversed(list(enumerate(RESULTS))) if names.issuperset(results))
     parts = plan.tensor(RESULTS[result][1]).rows if result else 1
-    keys = s.tile_kv // s.warps
-    whole = p.page_size > 0 and not p.window and p.page_size % keys == 0 and part_keys % keys == 0
     k_scale, v_scale = (p.kv_scale if f"{name}_scale" in names else "" for name in "KV")
     defines: dict[str, int | str] = {
         "T": c_type(p.storage),
@@ -87,7 +97,7 @@ def part_kernel(
         "STAGES": s.stages,
         "WARPS": s.warps,
         "PAGE": p.page_size,
-        "ON_ONE_PAGE": int(whole),
+        "RUN": _run(p, s, part_keys),
         "RESULT": result,
         "KEY_SCALE": SCALES.index(k_scale),
         "VALUE_SCALE": SCALES.index(v_scale),
@@ -113,6 +123,18 @@ def part_kernel(
         tables=(starts(p.lengths), starts(p.kv_lengths)) if p.lengths else (),
         scalars=(*(np.int32(n) for n in sizes), np.float32(p.scale)),
     )
+
+
+def _run(p: AttentionProblem, s: DecodeTiles, part_keys: int) -> int:
+    """Keys of a warp's step that always follow each other in the cache: all, those on one page, or 1.
+
+    Parts start at the end of a page only where no window shifts them; 16 keys are what the kernel copies at a time.
+    """
+    keys = s.tile_kv // s.warps
+    if not p.page_size:
+        return keys
+    run = math.gcd(keys, p.page_size, part_keys)
+    return run if run % 16 == 0 and not p.window else 1
 
 
 def _check(p: AttentionProblem, s: DecodeTiles, launch: KernelLaunch) -> None:

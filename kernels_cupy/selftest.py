@@ -40,6 +40,7 @@ a window, a head dimension of V of its own."""
 DECODED: tuple[dict[str, Any], ...] = (
     {"heads": 8, "kv_heads": 2, "seq": 1, "seq_kv": 1000, "dim": 128},
     {"batch": 3, "heads": 32, "kv_heads": 8, "seq": 1, "seq_kv": 4096, "dim": 128, "dtype": "bf16"},
+    {"batch": 15, "heads": 16, "kv_heads": 8, "seq": 2, "seq_kv": 1100, "dim": 128, "causal": True},
     {"batch": 40, "heads": 32, "kv_heads": 8, "seq": 1, "seq_kv": 515, "dim": 128, "layout": "bshd"},
     {"heads": 14, "kv_heads": 2, "seq": 3, "seq_kv": 777, "dim": 64, "causal": True},
     {"heads": 40, "kv_heads": 1, "seq": 1, "seq_kv": 2000, "dim": 128, "dtype": "bf16"},
@@ -71,6 +72,7 @@ DECODED: tuple[dict[str, Any], ...] = (
         "causal": True,
     },
     {"heads": 4, "kv_heads": 1, "seq": 1, "seq_kv": 3000, "dim": 256, "kv_dtype": "fp8", "kv_scale": "head"},
+    {"batch": 60, "heads": 8, "kv_heads": 2, "seq": 1, "seq_kv": 600, "dim": 128, "kv_dtype": "int8", "layout": "bshd"},
     {"heads": 8, "kv_heads": 2, "seq": 1, "kv_lengths": (900, 0, 31), "dim": 128, "dtype": "bf16", "kv_dtype": "fp8"},
     {
         "heads": 8,

@@ -23,43 +23,68 @@ struct Cache {
     }
 };
 
-// Where a warp's keys of one step are: each lane holds the row of its key, -1 past the end; where they follow each
-// other, the first `count` keys are rows `row`, `row` + 1, … in all lanes.
+// Where a warp's keys of one step are. In runs: the row of the cache of each run's first key, and how many keys there
+// are; the other keys of a run have the rows after it. Otherwise each lane holds the row of its key, -1 past the end.
 struct Rows {
-    int row, count;
+    int row[RUN > 1 ? kRuns : 1], count;
 };
+
+// Rows of the kKeys keys from `key` on, up to `end`.
+__device__ __forceinline__ Rows rows_from(const Cache &cache, int key, int end) {
+    Rows rows;
+    rows.count = min(kKeys, end - key);
+    if constexpr (RUN > 1) {
+#pragma unroll
+        for (int run = 0; run < kRuns; run++) rows.row[run] = cache.row(key + run * RUN, end);
+    } else {
+        rows.row[0] = cache.row(key + threadIdx.x % 32 % kKeys, end);
+    }
+    return rows;
+}
+
+// Row of key `key` of the step, for which all lanes of the warp ask together; -1 past the end.
+__device__ __forceinline__ int row_of(const Rows &rows, int key) {
+    if constexpr (RUN == 1) return __shfl_sync(~0u, rows.row[0], key);
+    int row = rows.row[0];
+#pragma unroll
+    for (int run = 1; run < kRuns; run++)
+        if (key >= run * RUN) row = rows.row[run];
+    return key < rows.count ? row + key % RUN : -1;
+}
 
 // Starts copying kKeys rows of a cache; zeros past the end.
 template <class Layout, int Cols, class Code>
-__device__ __forceinline__ void copy_keys(char *tile, const Code *cache, long long pitch, Rows rows) {
+__device__ __forceinline__ void copy_keys(char *tile, const Code *cache, long long pitch, const Rows &rows) {
     constexpr int kPerChunk = 16 / sizeof(Code), kChunks = Cols / kPerChunk;
+    constexpr bool kStraight = RUN > 1 && 32 % kChunks == 0;
     int lane = threadIdx.x % 32;
     unsigned target = shared_address(tile);
-    if constexpr (kTogether && 32 % kChunks == 0) {
+    if constexpr (kStraight) {
         constexpr int kPass = 32 / kChunks;
-        int r = lane / kChunks, chunk = lane % kChunks;
-        const Code *source = cache + (rows.row + r) * pitch + chunk * kPerChunk;
-        long long step = kPass * pitch;
+        static_assert(RUN % kPass == 0, "a pass is of one run");
         if (rows.count == kKeys) {
+            int r = lane / kChunks, chunk = lane % kChunks;
+            long long step = kPass * pitch;
 #pragma unroll
-            for (int i = 0; i < kKeys; i += kPass, source += step)
-                copy_chunk(target + Layout::offset(i + r, chunk), source);
+            for (int run = 0; run < kRuns; run++) {
+                const Code *source = cache + (rows.row[run] + r) * pitch + chunk * kPerChunk;
+#pragma unroll
+                for (int i = run * RUN; i < (run + 1) * RUN; i += kPass, source += step)
+                    copy_chunk(target + Layout::offset(i + r, chunk), source);
+            }
             return;
         }
     }
-    constexpr int kUnroll = kTogether && 32 % kChunks == 0 ? 1 : kKeys * kChunks / 32;  // ragged ends are few
+    constexpr int kUnroll = kStraight ? 1 : kKeys * kChunks / 32;  // ragged ends are few
 #pragma unroll kUnroll
     for (int i = 0; i < kKeys * kChunks / 32; i++) {
-        int n = i * 32 + lane, r = n / kChunks, chunk = n % kChunks;
-        int row = kTogether ? rows.row + r : __shfl_sync(~0u, rows.row, r);
-        bool valid = kTogether ? r < rows.count : row >= 0;
-        copy_async<16>(target + Layout::offset(r, chunk), cache + (valid ? row * pitch : 0) + chunk * kPerChunk, valid);
+        int n = i * 32 + lane, r = n / kChunks, chunk = n % kChunks, row = row_of(rows, r);
+        copy_async<16>(target + Layout::offset(r, chunk), cache + max(row, 0) * pitch + chunk * kPerChunk, row >= 0);
     }
 }
 
 // Starts copying the scales of the same keys.
-__device__ __forceinline__ void copy_scales(float *target, const float *scales, const Cache &cache, Rows rows) {
-    int lane = threadIdx.x % 32, row = kTogether ? rows.row + lane : rows.row;
-    bool valid = kTogether ? lane < rows.count : row >= 0;
-    if (lane < kKeys) copy_async<4>(shared_address(target + lane), scales + (valid ? cache.scale_row(row) : 0), valid);
+__device__ __forceinline__ void copy_scales(float *target, const float *scales, const Cache &cache, const Rows &rows) {
+    int lane = threadIdx.x % 32, row = row_of(rows, lane % kKeys);
+    if (lane < kKeys) copy_async<4>(shared_address(target + lane), scales + cache.scale_row(max(row, 0)), row >= 0);
 }

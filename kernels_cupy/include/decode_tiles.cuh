@@ -13,7 +13,7 @@ constexpr bool kKeyCodes = sizeof(KEY) == 1, kValueCodes = sizeof(VALUE) == 1;
 constexpr int kKeyBytes = DIM * sizeof(KEY), kValueBytes = DIM_V * sizeof(VALUE);
 constexpr int kTokenScales = (KEY_SCALE == kPerToken) + (VALUE_SCALE == kPerToken);
 constexpr int kStageBytes = TILE_KV * (kKeyBytes + kValueBytes + 4 * kTokenScales);
-constexpr bool kTogether = !PAGE || ON_ONE_PAGE;  // whether a warp's keys of a step follow each other in the cache
+constexpr int kRuns = kKeys / RUN;  // in which a warp's keys of a step follow each other in the cache
 constexpr int kOutputPitch = DIM_V + 8;  // of the warps' outputs while they are merged; bank conflicts are avoided
 static_assert(TILE_Q % 16 == 0 && kKeys % 16 == 0 && kKeys <= 32, "whole mma tiles, a lane for every key of a warp");
 static_assert(DIM % (kKeyCodes ? 64 : 16) == 0 && DIM_V % (kValueCodes ? 32 : 16) == 0, "whole operands");

@@ -51,7 +51,7 @@ def test_do_the_launches_agree_with_the_trace(name: str, splits: int) -> None:
     assert_agrees_with_trace(plan_of("decode_split", {"splits": splits}, **SHAPE | CLASSES[name]))
 
 
-@pytest.mark.parametrize(("batch", "warps", "ctas"), [(16, 8, 128), (64, 4, 512), (1, 4, 232)])
+@pytest.mark.parametrize(("batch", "warps", "ctas"), [(16, 8, 128), (64, 4, 512), (1, 8, 128), (24, 4, 768)])
 def test_do_the_default_tiles_fill_the_gpu(batch: int, warps: int, ctas: int) -> None:
     first = kernels(plan_of("decode_split", **SHAPE | {"batch": batch, "seq_kv": 32768}))[0]
     assert (first.threads, first.ctas) == (32 * warps, ctas)
