@@ -10,6 +10,7 @@ import pytest
 
 from tests.traces.problems import ATTENTION, default_plan, hook, stream, work_items
 from traces import numeric
+from traces.algorithms import ALGORITHMS
 from traces.analytic import textbook
 from traces.kv_tiles import DEQUANTISE_INSTRUCTIONS_PER_4
 from traces.ops import Load, Vector
@@ -35,6 +36,19 @@ def test_is_dequantisation_counted_per_element_of_every_tile(algorithm: str, cod
     extra, elements = work[1] - work[0], work[1]["tiles"]
     assert extra["instructions"] == elements * DEQUANTISE_INSTRUCTIONS_PER_4[code, "fp16"] // 4
     assert extra["bytes"] == 3 * elements  # one byte read, two written
+
+
+@pytest.mark.parametrize(("kv_scale", "scale_bytes"), [("token", 2 * 4), ("channel", 0), ("head", 0)])
+def test_is_there_no_dequantised_tile_in_shared_memory_where_it_is_done_in_registers(
+    kv_scale: str, scale_bytes: int
+) -> None:
+    shape: dict[str, Any] = {"heads": 2, "seq": 1, "seq_kv": 256, "dim": 64, "kv_dtype": "fp8", "kv_scale": kv_scale}
+    module, p = ALGORITHMS["decode"], AttentionProblem(**shape)
+    plan = module.plan(p, module.Schedule_().changed({"dequantise": "registers", "stages": 3}))
+    tile_q, tile_kv = plan.schedule.tile_q, plan.schedule.tile_kv
+    assert plan.launches[0].resources.shared_bytes == tile_q * 64 * 2 + 3 * tile_kv * (2 * 64 + scale_bytes)
+    ops = [op for launch, _, item in work_items(plan) for _, op in stream(launch, item).ops]
+    assert sum(op.shared_bytes for op in ops if isinstance(op, Vector)) == 0
 
 
 def test_is_a_gqa_8_cache_in_fp8_a_sixteenth_of_mha_in_fp16_apart_from_its_scales() -> None:
