@@ -96,6 +96,8 @@ class _Kernel:
         self._taken: set[int] = set()  # those beyond it
         self._started = 0
         self._cta_in: dict[int, int] = {}
+        warps = -(-launch.resources.threads // 32)
+        self._turnover_cycles = gpu.sm.cta_turnover_cycles + gpu.sm.warp_launch_cycles * warps
         self._occupancy = ctas_per_sm(gpu, launch.resources, launch.name)
         first = next(items for index in range(launch.work_count) if (items := self._items(index)))
         # The first query block of a causal kernel may see no key, and multiply nothing; then the last one does.
@@ -190,7 +192,7 @@ class _Kernel:
         spec = self._gpu.sm
         starts: dict[int, float] = {}
         for round_number in range(self._occupancy):
-            for sm in spec.cta_order:
+            for sm in spec.placement(self._launch.ctas):
                 if self._started == self._launch.ctas:
                     return starts
                 at = begin + self._started * spec.cta_launch_interval_cycles + sm % 2 * spec.tpc_stagger_cycles
@@ -240,7 +242,7 @@ class _Kernel:
             if slot in self._cta_in and values["live_agents"][slot] == 0:
                 del self._cta_in[slot]
                 while self._started < self._launch.ctas and slot not in self._cta_in:
-                    self._start_cta(slot, now + self._gpu.sm.cta_turnover_cycles)
+                    self._start_cta(slot, now + self._turnover_cycles)
 
 
 def _timeline(memory: MemorySystem) -> Timeline:

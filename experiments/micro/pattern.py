@@ -82,9 +82,9 @@ def kernel(
     return KernelLaunch(name, ctas, CtaResources(threads, 32, 0), work, agents)
 
 
-def readers(groups: int, depth: int) -> Agents:
-    """Every group reads its part of each row of each matrix, `depth` rows at a time."""
-    return _agents(groups, lambda matrices, group: _read(matrices, group, groups, depth))
+def readers(groups: int, depth: int, summing: bool = True) -> Agents:
+    """Every group reads its part of each row of each matrix, `depth` rows at a time, and adds it up if `summing`."""
+    return _agents(groups, lambda matrices, group: _read(matrices, group, groups, depth, summing))
 
 
 def writers(groups: int, depth: int) -> Agents:
@@ -104,14 +104,15 @@ def _agents(groups: int, program: Callable[[tuple[Matrix, ...], int], Program]) 
     return build
 
 
-def _read(matrices: tuple[Matrix, ...], group: int, groups: int, depth: int) -> Program:
+def _read(matrices: tuple[Matrix, ...], group: int, groups: int, depth: int, summing: bool) -> Program:
     for matrix in matrices:
         width = matrix.cols // groups
         for row in range(0, matrix.rows, depth):
             piece = yield Load(matrix.tile(row, depth, group * width, width))
             yield Wait(piece)
-            words = min(depth, matrix.rows - row) * width
-            yield Vector(lambda: None, (), instructions=words + INSTRUCTIONS * words * 4 // ACCESS_BYTES)
+            if summing:
+                words = min(depth, matrix.rows - row) * width
+                yield Vector(lambda: None, (), instructions=words + INSTRUCTIONS * words * 4 // ACCESS_BYTES)
 
 
 def _write(matrices: tuple[Matrix, ...], group: int, groups: int, depth: int) -> Program:

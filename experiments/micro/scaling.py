@@ -85,7 +85,7 @@ def blocks(ctas: int, threads: int, shared_bytes: int, scale: bool) -> Pattern:
     def work(cta: int) -> tuple[WorkItem, ...]:
         return (WorkItem(tuple(t.view(0, 0).window(cta, 1) for t in ((source, target) if scale else (source,))), ()),)
 
-    agents = copiers(groups, 1) if scale else readers(groups, 1)
+    agents = copiers(groups, 1) if scale else readers(groups, 1, summing=False)
     launch = KernelLaunch("blocks", ctas, CtaResources(threads, 32, shared_bytes), work, agents)
     return Pattern(f"{ctas} CTAs of {threads} threads", table.tensors, (launch,))
 

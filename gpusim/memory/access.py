@@ -129,6 +129,7 @@ def read_tile(
 
     With `shares` > 1 (multicast) only the `share`-th part is asked of the L2, but all of it arrives at the SM.
     Multicast requests are not merged with others' (measured: PV kernels that share V by multicast).
+    What the L2 sends passes the port that the SMs of a GPC share, merged and multicast data once.
     `flags` is the load's hint (`gpusim.memory.l2.policies`), plus `THROUGH_L1` for a plain load; only what that load
     misses in the L1 crosses the SM's port.
 
@@ -159,7 +160,10 @@ def read_tile(
     if crossing:
         port = max(m.port_free[sm], now + m.l2_latency) + crossing * m.port_cycles
         m.port_free[sm] = port
-        end = max(worst, port)
+        gpc = m.gpc_of_sm[sm]
+        link = max(m.gpc_free[gpc], now + m.l2_latency) + tally[L2_READ] * m.gpc_cycles
+        m.gpc_free[gpc] = link
+        end = max(worst, port, link)
     _count(m, tensor, now, end, tally)
     m.counters[tensor, SM_READ] += crossing
     m.counters[tensor, SHARED_WRITE] += delivered

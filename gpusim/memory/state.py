@@ -33,10 +33,12 @@ FIELDS: list[tuple[str, Any]] = [
     # servers: cycles per sector, and when each is free
     ("port_cycles", _FLOAT),
     ("write_port_cycles", _FLOAT),
+    ("gpc_cycles", _FLOAT),
     ("slice_cycles", _FLOAT),
     ("fabric_cycles", _FLOAT),
     ("port_free", _F64),
     ("write_port_free", _F64),
+    ("gpc_free", _F64),
     ("slice_free", _F64),
     ("fabric_free", _F64),
     ("inflight", _F64),  # per SM a ring of completion times, one per chunk
@@ -49,6 +51,7 @@ FIELDS: list[tuple[str, Any]] = [
     *HBM_FIELDS,
     # who and what
     ("partition_of_sm", _I64),
+    ("gpc_of_sm", _I64),
     ("tensor_of_page", _I32),
     ("counters", types.int64[:, ::1]),  # [tensor, counter]
     ("timeline", types.float64[:, :, ::1]),  # [level, tensor, bin] bytes
@@ -125,9 +128,9 @@ class MemorySystem:
         self.values["activity"][:] = 0
         self.values["bin_cycles"][:] = FIRST_BIN_CYCLES
         self.values["touched_bins"][:] = 0
-        for name in ("port_free", "write_port_free", "slice_free", "fabric_free", "side_free", "inflight", "bus_free"):
+        for name in ("port_free", "write_port_free", "gpc_free", "slice_free", "fabric_free", "side_free", "inflight"):
             self.values[name][:] = 0
-        for name in ("activate_free", "merge_ready", "merge_start", "write_queue", "reads_waiting"):
+        for name in ("bus_free", "activate_free", "merge_ready", "merge_start", "write_queue", "reads_waiting"):
             self.values[name][:] = 0
         forget_times(self.values)
         self.values["merge_line"][:] = -1
@@ -175,10 +178,12 @@ def _servers(gpu: GpuSpec) -> dict[str, Any]:
     return {
         "port_cycles": SECTOR_BYTES / sm.read_port_bytes_per_clk,
         "write_port_cycles": SECTOR_BYTES / sm.write_port_bytes_per_clk,
+        "gpc_cycles": SECTOR_BYTES / gpu.noc.gpc_port_bytes_per_clk,
         "slice_cycles": SECTOR_BYTES / l2.slice_bytes_per_clk * sm.clock_hz / l2.clock_hz,
         "fabric_cycles": SECTOR_BYTES * l2.partitions / gpu.fabric_bytes_per_clk,
         "port_free": np.zeros(sm.count),
         "write_port_free": np.zeros(sm.count),
+        "gpc_free": np.zeros(max(sm.gpc_of_sm) + 1),
         "slice_free": np.zeros(l2.slices),
         "fabric_free": np.zeros(l2.partitions),
         "inflight": np.zeros(sm.count * slots),
@@ -198,6 +203,7 @@ def _accounting(gpu: GpuSpec, tensors: tuple[Tensor, ...]) -> dict[str, Any]:
         owner[t.base // ALIGNMENT_BYTES : -(-t.end // ALIGNMENT_BYTES)] = t.index
     return {
         "partition_of_sm": np.array(gpu.sm.partition_of_sm, np.int64),
+        "gpc_of_sm": np.array(gpu.sm.gpc_of_sm, np.int64),
         "tensor_of_page": owner,
         "counters": np.zeros((len(tensors), len(COUNTERS)), np.int64),
         "timeline": np.zeros((len(LEVELS), len(tensors), TIMELINE_BINS)),

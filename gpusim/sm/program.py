@@ -21,6 +21,8 @@ from traces.ops import HINTS, Arrive, Await, Barrier, Load, Matmul, Op, Store, V
 
 SYNC_CYCLES = 150.0
 """Latency of dependent row work: shuffles of the row maximum and sum, conversions; fitted with the next two."""
+ELEMENT_CYCLES = 50.0
+"""Latency of work on elements alone."""
 MATMUL_LATENCY_CYCLES = {"wgmma": 128.0, "mma_sync": 33.0}
 """From the end of a product's issue to its accumulators: mma.sync m16n8k16 takes about 33 cycles, a full wgmma about
 128 (arXiv:2402.13499, tables of Hopper tensor-core latency)."""
@@ -230,7 +232,8 @@ class _Compiler:
         if cycles:
             half = op.shared_bytes // 64
             row = {oc.CODE: oc.VECTOR, oc.SHARED_READ: half, oc.SHARED_WRITE: half}
-            self._emit(agent, row, (0.0, cycles, SYNC_CYCLES, 0.0))
+            latency = SYNC_CYCLES if op.exps or op.shared_bytes else ELEMENT_CYCLES
+            self._emit(agent, row, (0.0, cycles, latency, 0.0))
         if op.results == 1:
             return op.inputs[0] if not cycles else None  # free work is a view of its input
         return (None,) * op.results

@@ -3,7 +3,8 @@
 Each rule looks at what was *given* (by `--set`, or by a file that extends another) and differs from before, and adjusts
 what was not given:
 
-* `sm.count` keeps per-SM figures; the CTA order and the partition of each SM are extended or cut; merge groups follow.
+* `sm.count` keeps per-SM figures and the size of a GPC; the CTA order and the partition of each SM are extended or cut;
+  GPCs and merge groups are formed anew. So are GPCs when `sm.gpcs` changes.
 * `sm.clock` scales the rated and the sustained clock.
 * `sm.shared_memory` keeps the reserve between an SM's total and the most one CTA can have, and moves `l1.size` along.
 * `l2.size` scales `l2.dirty_cap`.
@@ -51,7 +52,7 @@ def derive(base: Values, given: Values) -> dict[str, tuple[Any, str]]:
     """Keys that follow from changing `base` by `given`: key → (new value, key that it follows)."""
     changes: dict[str, tuple[Any, str]] = {}
     changed = {key: value for key, value in given.items() if key not in base or _parse(given, key) != _parse(base, key)}
-    for rule in (_sm_count, _sm_clock, _shared_memory, _l2_size, _l2_partitions, _hbm):
+    for rule in (_sm_count, _gpcs, _sm_clock, _shared_memory, _l2_size, _l2_partitions, _hbm):
         for key, value, cause in rule(base, changed):
             if key not in given:
                 changes[key] = (value, cause)
@@ -95,6 +96,13 @@ def complete(values: Values) -> tuple[dict[str, Any], dict[str, str]]:
     if "sm.count" in full:
         count = _parse(full, "sm.count")
         fill("sm.cta_order", list(range(count)), "default: SMs in order")
+        fill("sm.warp_launch", 0, "default: in sm.cta_turnover")
+        fill("sm.gpcs", 1, "default: not told apart")
+        gpcs = max(1, _parse(full, "sm.gpcs"))
+        fill("sm.gpc_of_sm", _gpc_of_sm(_parse(full, "sm.cta_order"), gpcs), "default: equal runs of the CTA order")
+        if "sm.read_port" in full:
+            together = _parse(full, "sm.read_port") * -(-count // gpcs)
+            fill("noc.gpc_port", f"{together:g}B/clk", "default: as much as the SMs of a GPC can take")
         if "l2.partitions" in full:
             halves = max(1, _parse(full, "l2.partitions"))
             fill("sm.partition_of_sm", _alternating(0, count, halves), "default: TPCs take turns")
@@ -115,6 +123,15 @@ def _parse(values: Values, key: str) -> Any:
 def _alternating(first: int, count: int, partitions: int) -> list[int]:
     """Partitions of SMs first … count-1 when the two SMs of a TPC share one and TPCs take turns."""
     return [(sm // 2) % partitions for sm in range(first, count)]
+
+
+def _gpc_of_sm(order: list[int], gpcs: int) -> list[int]:
+    """GPCs as runs of the CTA order (as on the H200), equal but for whole TPCs of two SMs."""
+    gpc_of = [0] * len(order)
+    tpcs = -(-len(order) // 2)
+    for place, sm in enumerate(order):
+        gpc_of[sm] = place // 2 * gpcs // tpcs
+    return gpc_of
 
 
 def _merge_groups(order: list[int], partitions: list[int]) -> list[int]:
@@ -152,6 +169,20 @@ def _sm_count(base: Values, given: Values) -> Iterator[_Change]:
     if "sm.partition_of_sm" in base and "l2.partitions" not in given:
         known = list(_parse(base, "sm.partition_of_sm"))[:count]
         yield "sm.partition_of_sm", known + _alternating(len(known), count, _parse(base, "l2.partitions")), "sm.count"
+
+
+def _gpcs(base: Values, given: Values) -> Iterator[_Change]:
+    if not {"sm.count", "sm.gpcs"} & set(given) or "sm.gpcs" not in base:
+        return
+    cause = "sm.gpcs" if "sm.gpcs" in given else "sm.count"
+    scaled = max(1, round(_parse(base, "sm.gpcs") * _ratio(base, given, "sm.count")))
+    gpcs = _parse(given, "sm.gpcs") if "sm.gpcs" in given else scaled
+    yield "sm.gpcs", gpcs, cause
+    if "sm.gpc_of_sm" in base:
+        count = _parse(given if "sm.count" in given else base, "sm.count")
+        order = _parse(base, "sm.cta_order") if "sm.cta_order" in base else range(count)
+        kept = [sm for sm in order if sm < count]
+        yield "sm.gpc_of_sm", _gpc_of_sm(kept + list(range(len(kept), count)), max(1, gpcs)), cause
 
 
 def _sm_clock(base: Values, given: Values) -> Iterator[_Change]:

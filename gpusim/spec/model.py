@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any, Literal
 
 from gpusim.memory.l2.policies import COALESCERS
@@ -72,8 +73,11 @@ class SmSpec:
         shared_latency_cycles: shared-memory load-to-use.
         cta_launch_interval_cycles: cycles between two CTA launches, whole GPU.
         tpc_stagger_cycles: how much later than the first the second SM of a TPC (odd SM number) gets its first CTA.
-        cta_turnover_cycles: from a CTA's end to the first instruction of the next one in its place.
+        cta_turnover_cycles: from a CTA's end to the first instruction of the next one in its place,
+        warp_launch_cycles: and for each of that one's warps.
         kernel_overhead_cycles: from launch to the first CTA, plus the drain at the end.
+        gpcs: graphics processing clusters, whose SMs share a port to the L2 (see `NocSpec`).
+        gpc_of_sm: GPC of each SM.
         cta_order: SM of the 0th, 1st, 2nd … CTA of an empty GPU, each SM once; more CTAs go round again.
         partition_of_sm: L2 partition that each SM is attached to.
         merge_group_of_sm: SMs of equal number share a read coalescer (see `NocSpec`).
@@ -102,13 +106,17 @@ class SmSpec:
     cta_launch_interval_cycles: float = field(metadata=key("cta_launch_interval", parse_cycles))
     tpc_stagger_cycles: float = field(metadata=key("tpc_stagger", parse_cycles))
     cta_turnover_cycles: float = field(metadata=key("cta_turnover", parse_cycles))
+    warp_launch_cycles: float = field(metadata=key("warp_launch", parse_cycles))
     kernel_overhead_cycles: float = field(metadata=key("kernel_overhead", parse_cycles))
+    gpcs: int = field(metadata=key("gpcs", parse_whole))
+    gpc_of_sm: tuple[int, ...] = field(metadata=key("gpc_of_sm", parse_int_list))
     cta_order: tuple[int, ...] = field(metadata=key("cta_order", parse_int_list))
     partition_of_sm: tuple[int, ...] = field(metadata=key("partition_of_sm", parse_int_list))
     merge_group_of_sm: tuple[int, ...] = field(metadata=key("merge_group_of_sm", parse_int_list))
 
     def __post_init__(self) -> None:
         at_least(1, "sm", {"count": self.count, "max_threads": self.max_threads, "max_ctas": self.max_ctas})
+        at_least(1, "sm", {"gpcs": self.gpcs})
         at_least(1, "sm", {"registers": self.registers, "fp32_lanes": self.fp32_lanes})
         positive("sm", {"clock": self.clock_hz, "rated_clock": self.rated_clock_hz})
         positive("sm", {"sustained_clock": self.sustained_clock_hz, "exp_per_clk": self.exp_per_clk})
@@ -121,14 +129,34 @@ class SmSpec:
                 f"sm.shared_memory_per_cta {self.shared_memory_per_cta_bytes} is more than "
                 f"sm.shared_memory {self.shared_memory_bytes}"
             )
+        if any(not 0 <= gpc < self.gpcs for gpc in self.gpc_of_sm):
+            raise ValueError(f"sm.gpc_of_sm holds a number outside 0 to {self.gpcs - 1} (sm.gpcs)")
         if sorted(self.cta_order) != list(range(self.count)):
             raise ValueError(f"sm.cta_order must hold each SM from 0 to {self.count - 1} once")
         for name, values in (
             ("partition_of_sm", self.partition_of_sm),
+            ("gpc_of_sm", self.gpc_of_sm),
             ("merge_group_of_sm", self.merge_group_of_sm),
         ):
             if len(values) != self.count:
                 raise ValueError(f"sm.{name} must have one entry for each of {self.count} SMs, not {len(values)}")
+
+    def placement(self, ctas: int) -> list[int]:
+        """SMs of the first CTAs of a grid of `ctas` on an empty GPU, in the order of the CTAs.
+
+        A grid that leaves SMs idle is spread over GPCs, and within each over TPCs (measured on the H200,
+        experiments/measured/h200/cta_starts.json: 33 CTAs go to all GPCs, 3 or 4 to each but one, one to a TPC).
+        """
+        if ctas >= self.count:
+            return list(self.cta_order)
+        members: list[list[int]] = [[] for _ in range(self.gpcs)]
+        for second in (0, 1):
+            for sm in self.cta_order:
+                if sm % 2 == second:
+                    members[self.gpc_of_sm[sm]].append(sm)
+        turns = [sm for turn in zip_longest(*members) for sm in turn if sm is not None]
+        chosen = set(turns[:ctas])
+        return [sm for sm in self.cta_order if sm in chosen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +167,7 @@ class NocSpec:
         coalescer: `merge` combines reads of one line by the SMs of a merge group before the L2, `none` does not.
         merge_width: most SM requests that become one L2 request.
         merge_window_cycles: how far apart in time requests may be and still be merged, mean over lines.
+        gpc_port_bytes_per_clk: what the SMs of a GPC together receive from the L2, bytes per SM cycle.
         fabric_bytes_per_s: bandwidth between the L2 partitions, all directions together, bytes/s (may be inf).
         fabric_latency_cycles: extra latency of a request that crosses, there and back.
     """
@@ -146,11 +175,13 @@ class NocSpec:
     coalescer: str = field(metadata=key("coalescer", choice(*COALESCERS)))
     merge_width: int = field(metadata=key("merge_width", parse_whole))
     merge_window_cycles: float = field(metadata=key("merge_window", parse_cycles))
+    gpc_port_bytes_per_clk: float = field(metadata=key("gpc_port", parse_bytes_per_clock))
     fabric_bytes_per_s: float = field(metadata=key("fabric_bandwidth", parse_bandwidth))
     fabric_latency_cycles: float = field(metadata=key("fabric_latency", parse_cycles))
 
     def __post_init__(self) -> None:
         at_least(1, "noc", {"merge_width": self.merge_width})
+        positive("noc", {"gpc_port": self.gpc_port_bytes_per_clk})
         if not self.fabric_bytes_per_s > 0:
             raise ValueError("noc.fabric_bandwidth must be more than 0")
 

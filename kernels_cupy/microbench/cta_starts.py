@@ -21,6 +21,11 @@ LAUNCHES = {
     "one_full_cta_per_sm": (1, 384, 230_000),
     "two_ctas_per_sm": (2, 128, 65_536),
     "full_ctas_in_8_waves": (8, 384, 230_000),
+    "full_ctas_of_32_threads_in_8_waves": (8, 32, 230_000),
+    "full_ctas_of_1024_threads_in_8_waves": (8, 1024, 230_000),
+    "half_ctas_of_32_threads_in_8_waves": (16, 32, 100_000),
+    "half_ctas_of_256_threads_in_8_waves": (16, 256, 100_000),
+    "half_ctas_of_1024_threads_in_8_waves": (16, 1024, 100_000),
 }
 """Name → (CTAs per SM, threads per CTA, dynamic shared bytes per CTA)."""
 
@@ -41,13 +46,14 @@ def measure(ctas_per_sm: int, threads: int, shared_bytes: int, repeats: int = 5)
     return launches[1:]
 
 
-def turnover_ns(launch: dict[str, Any]) -> float:
-    """Median time from one CTA's start to the next one's on SMs that hold one CTA at a time, less the spinning."""
+def turnover_ns(launch: dict[str, Any], resident: int) -> float:
+    """Mean time from a CTA's start to its successor's on SMs that hold `resident` CTAs at a time, less the spinning."""
     by_sm: dict[int, list[int]] = {}
     for sm, ns in zip(launch["sm"], launch["start_ns"], strict=True):
         by_sm.setdefault(sm, []).append(ns)
-    gaps = np.concatenate([np.diff(sorted(starts)) for starts in by_sm.values()])
-    return float(np.median(gaps)) - SPIN_CYCLES / boost_ghz()
+    ordered = (np.sort(starts) for starts in by_sm.values())
+    gaps = np.concatenate([starts[resident:] - starts[:-resident] for starts in ordered])
+    return float(np.mean(gaps)) - SPIN_CYCLES / boost_ghz()
 
 
 def boost_ghz() -> float:
@@ -76,8 +82,8 @@ def main() -> None:
         last = [max(run["start_ns"]) for run in runs]
         lag = float(np.mean([tpc_lag_ns(run) for run in runs]))
         result[name] = {"last_start_ns": last, "tpc_lag_ns": lag, "last_run": runs[-1]}
-        if name == "full_ctas_in_8_waves":
-            result[name]["turnover_ns"] = float(np.mean([turnover_ns(run) for run in runs]))
+        if name.endswith("in_8_waves"):
+            result[name]["turnover_ns"] = float(np.mean([turnover_ns(run, launch[0] // 8) for run in runs]))
             result[name]["clock_ghz"] = boost_ghz()
             print(f"from a CTA's end to its successor's start: {result[name]['turnover_ns']:.0f} ns")
         print(f"{name}: last CTA after {last} ns, second SM of a TPC {lag:.1f} ns after the first")
