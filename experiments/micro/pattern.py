@@ -82,9 +82,10 @@ def kernel(
     return KernelLaunch(name, ctas, CtaResources(threads, 32, 0), work, agents)
 
 
-def readers(groups: int, depth: int, summing: bool = True) -> Agents:
+def readers(groups: int, depth: int, access_bytes: int = ACCESS_BYTES, summing: bool = True) -> Agents:
     """Every group reads its part of each row of each matrix, `depth` rows at a time, and adds it up if `summing`."""
-    return _agents(groups, lambda matrices, group: _read(matrices, group, groups, depth, summing))
+    per_word = 1 + INSTRUCTIONS * ELEMENT.element_bytes / access_bytes if summing else 0.0
+    return _agents(groups, lambda matrices, group: _read(matrices, group, groups, depth, per_word))
 
 
 def writers(groups: int, depth: int) -> Agents:
@@ -104,15 +105,15 @@ def _agents(groups: int, program: Callable[[tuple[Matrix, ...], int], Program]) 
     return build
 
 
-def _read(matrices: tuple[Matrix, ...], group: int, groups: int, depth: int, summing: bool) -> Program:
+def _read(matrices: tuple[Matrix, ...], group: int, groups: int, depth: int, per_word: float) -> Program:
     for matrix in matrices:
         width = matrix.cols // groups
         for row in range(0, matrix.rows, depth):
             piece = yield Load(matrix.tile(row, depth, group * width, width))
             yield Wait(piece)
-            if summing:
+            if per_word:
                 words = min(depth, matrix.rows - row) * width
-                yield Vector(lambda: None, (), instructions=words + INSTRUCTIONS * words * 4 // ACCESS_BYTES)
+                yield Vector(lambda: None, (), instructions=int(words * per_word))
 
 
 def _write(matrices: tuple[Matrix, ...], group: int, groups: int, depth: int) -> Program:

@@ -1,7 +1,7 @@
 """Bandwidth by number of SMs, by threads per SM, and of writing and copying: who limits, the SM or the memory?
 
-One CTA per SM reads every n-th row, four accesses of 16 bytes per thread in flight. `from_l2`: rows small enough to
-stay in the L2, read once before. `from_dram`: an empty L2, each row once. `blocks`: many small CTAs, one access each.
+One CTA per SM reads every n-th row, four accesses of 16 bytes per thread in flight. `from_l2`: 64 KiB per CTA, read
+once before. `from_dram`: an empty L2, each row once. `blocks`: many small CTAs, one access each.
 """
 
 from __future__ import annotations
@@ -24,19 +24,25 @@ from traces.tensor import Tensor, TensorTable
 __all__ = ["blocks", "copy", "from_dram", "from_l2", "write"]
 
 DEPTH = 4
-L2_ROWS_PER_CTA = 8
+L2_BYTES_PER_CTA = 64 << 10
 L2_PASSES = 24
 DRAM_BATCHES = 24
 """Waits of a thread in `from_dram`: enough to make the start and the end of the kernel small."""
 
 
-def from_l2(sms: int, threads: int = 1024) -> Pattern:
-    """`sms` CTAs read 128 KiB each, once, and then `L2_PASSES` times: compare the last launch."""
+def from_l2(reading: int, grid: int, threads: int = 1024, depth: int = DEPTH) -> Pattern:
+    """The first `reading` CTAs of a grid read 64 KiB each, once, and then `L2_PASSES` times: compare the last launch.
+
+    A grid that fills the GPU has them on SMs that follow each other in the CTA order; one of as many is spread.
+    """
     row_bytes = threads * ACCESS_BYTES
     table = TensorTable()
-    data = buffer(table, "buffer", sms * L2_ROWS_PER_CTA * row_bytes, row_bytes)
-    launches = tuple(_read(name, data, sms, threads, n) for name, n in (("touch", 1), ("read", L2_PASSES)))
-    return Pattern(f"L2 to {sms} SMs", table.tensors, launches)
+    rows = max(L2_BYTES_PER_CTA // row_bytes, depth)
+    data = buffer(table, "buffer", reading * rows * row_bytes, row_bytes)
+    launches = tuple(
+        _read(name, data, reading, threads, n, depth, grid) for name, n in (("touch", 1), ("read", L2_PASSES))
+    )
+    return Pattern(f"L2 to {reading} CTAs", table.tensors, launches)
 
 
 def from_dram(sms: int, threads: int = 1024, access_bytes: int = ACCESS_BYTES, depth: int = DEPTH) -> Pattern:
@@ -90,11 +96,15 @@ def blocks(ctas: int, threads: int, shared_bytes: int, scale: bool) -> Pattern:
     return Pattern(f"{ctas} CTAs of {threads} threads", table.tensors, (launch,))
 
 
-def _read(name: str, data: Tensor, ctas: int, threads: int, passes: int, depth: int = DEPTH) -> KernelLaunch:
-    def work(cta: int) -> tuple[WorkItem, ...]:
-        return (WorkItem((every(data, cta, ctas),), ()),) * passes
+def _read(
+    name: str, data: Tensor, ctas: int, threads: int, passes: int, depth: int = DEPTH, grid: int = 0
+) -> KernelLaunch:
+    """`ctas` CTAs read every `ctas`-th row; a `grid` of more CTAs has others, which do nothing."""
 
-    return kernel(name, ctas, threads, work, readers(groups_of(threads), depth))
+    def work(cta: int) -> tuple[WorkItem, ...]:
+        return (WorkItem((every(data, cta, ctas),), ()),) * passes if cta < ctas else ()
+
+    return kernel(name, max(ctas, grid), threads, work, readers(groups_of(threads), depth))
 
 
 def _stride(name: str, tensors: tuple[Tensor, ...], rows: int, ctas: int, threads: int, agents: Agents) -> KernelLaunch:

@@ -26,7 +26,7 @@ def volume(pieces: int, ctas: int) -> Pattern:
     table = TensorTable()
     data = buffer(table, "buffer", pieces * PIECE_BYTES, THREADS * ACCESS_BYTES)
     items = [(WorkItem((every(data, piece, pieces),), ()),) for piece in range(pieces)]
-    agents = readers(groups_of(THREADS), DEPTH)
+    agents = readers(groups_of(THREADS), DEPTH, ACCESS_BYTES)
     launches = tuple(
         kernel(name, count, THREADS, lambda cta: items[cta % pieces], agents)
         for name, count in (("touch", max(pieces, ctas // 4)), ("read", ctas))
@@ -40,5 +40,5 @@ def shared(size_bytes: int, ctas: int) -> Pattern:
     row_bytes = 1024
     data = buffer(table, "buffer", size_bytes // row_bytes * row_bytes, row_bytes)
     item = (WorkItem((every(data, 0, 1),), ()),)
-    launches = tuple(kernel(name, ctas, 256, lambda cta: item, readers(1, 16)) for name in ("touch", "read"))
+    launches = tuple(kernel(name, ctas, 256, lambda cta: item, readers(1, 16, 4)) for name in ("touch", "read"))
     return Pattern(f"{ctas} CTAs share {size_bytes} bytes", table.tensors, launches)

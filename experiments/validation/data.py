@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from experiments.measurements import MEASURED
 
-__all__ = ["PublicCurve", "measured_curves", "public_curves"]
+__all__ = ["PublicCurve", "SmRead", "measured_curves", "public_curves", "sm_reads"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,44 @@ class PublicCurve:
 
     values: dict[float, float]
     clock_hz: float
+
+
+@dataclass(frozen=True, slots=True)
+class SmRead:
+    """A launch of `kernels_cupy.microbench.sm_bandwidth`: chosen SMs read from the L2.
+
+    Attributes:
+        which: how the SMs were chosen (`in order`: one after another in CTA order; `spread`: over all GPCs; …).
+        sms, ctas_per_sm, threads: SMs that read, CTAs on each, threads of a CTA.
+        depth: loads of 16 bytes in flight per thread.
+        bytes_per_clk: all SMs together, at the pace of the slowest CTA.
+    """
+
+    which: str
+    sms: int
+    ctas_per_sm: int
+    threads: int
+    depth: int
+    bytes_per_clk: float
+
+    @property
+    def inflight_kib(self) -> float:
+        """KiB that an SM may have in flight."""
+        return self.ctas_per_sm * self.threads * self.depth * 16 / 1024
+
+
+def sm_reads(gpu: str) -> list[SmRead]:
+    """Every launch of `sm_bandwidth.csv`, in file order."""
+    with (MEASURED / gpu / "sm_bandwidth.csv").open(newline="") as file:
+        rows = csv.DictReader(line for line in file if not line.startswith("#"))
+        return [
+            SmRead(
+                row["set"],
+                *(int(row[column]) for column in ("sms", "ctas_per_sm", "threads", "depth")),
+                float(row["bytes_per_clk_slowest"]),
+            )
+            for row in rows
+        ]
 
 
 def measured_curves(gpu: str) -> dict[str, dict[float, float]]:

@@ -8,15 +8,17 @@ from experiments.micro import scaling
 from experiments.micro.chase import SAMPLE, chase
 from experiments.micro.pattern import MIB
 from experiments.validation.curve import Curve, curve
-from experiments.validation.data import measured_curves
+from experiments.validation.data import SmRead, measured_curves, sm_reads
 from experiments.validation.study import Advance, Study, run, seconds, stepped
 from gpusim.spec import GpuSpec
 
-__all__ = ["LATENCY", "SMS", "STREAMS"]
+__all__ = ["L2_READS", "LATENCY", "SMS", "STREAMS"]
 
 CARD = "h200"
 ROUNDS = 16
 """Times that a chase goes round a buffer of few lines."""
+ALL_SMS = 131
+"""SMs that read in the largest sets; one was left to measure latency."""
 STREAM_MIB = 384
 """Copies and writes of 1 GiB are simulated with this much, and a launch before that fills the L2 with dirty data."""
 STREAM_CTAS = 264
@@ -38,19 +40,13 @@ def _latency(gpu: GpuSpec, advance: Advance) -> list[Curve]:
 
 def _sms(gpu: GpuSpec, advance: Advance) -> list[Curve]:
     measured = measured_curves(CARD)
-    simulated: dict[str, dict[float, float]] = {name: {} for name in ("sms_l2", "sms_dram", "threads_dram")}
+    simulated: dict[str, dict[float, float]] = {name: {} for name in ("sms_dram", "threads_dram")}
     places = [(name, x) for name in simulated for x in measured[name] if x <= gpu.sm.count or name == "threads_dram"]
     for name, x in stepped(places, advance):
-        if name == "sms_l2":
-            pattern = scaling.from_l2(int(x))
-        elif name == "sms_dram":
-            pattern = scaling.from_dram(int(x))
-        else:
-            pattern = scaling.from_dram(gpu.sm.count, int(x))
+        pattern = scaling.from_dram(int(x)) if name == "sms_dram" else scaling.from_dram(gpu.sm.count, int(x))
         kernel = run(pattern, gpu)[-1]
         simulated[name][x] = kernel.sm_read_bytes / seconds(kernel, gpu) / 1e12
     shapes = (
-        Curve("sms_l2", "Read bandwidth from the L2 by SMs", "SMs", "", "bandwidth", "TB/s", "relative", 0.15, ()),
         Curve("sms_dram", "Read bandwidth from DRAM by SMs", "SMs", "", "bandwidth", "TB/s", "relative", 0.15, ()),
         Curve(
             "threads_dram",
@@ -66,6 +62,46 @@ def _sms(gpu: GpuSpec, advance: Advance) -> list[Curve]:
         ),
     )
     return [curve(_log(shape, True), measured[shape.name], simulated[shape.name]) for shape in shapes]
+
+
+_L2_SHAPES = {
+    "sms_l2": ("Read bandwidth from the L2 by SMs, GPC after GPC", "SMs", ""),
+    "sms_l2_spread": ("Read bandwidth from the L2 by SMs, spread over GPCs", "SMs", ""),
+    "loads_l2": ("Read bandwidth from the L2 by data in flight, all SMs", "in flight per SM", "KiB"),
+}
+
+
+def _l2_places() -> dict[str, dict[float, SmRead]]:
+    """Curve → x → the measured launch."""
+    found: dict[str, dict[float, SmRead]] = {name: {} for name in _L2_SHAPES}
+    for read in sm_reads(CARD):
+        usual = (read.ctas_per_sm, read.threads, read.depth) == (1, 1024, scaling.DEPTH)
+        if read.which == "spread" and usual:
+            found["sms_l2_spread"][read.sms] = read
+        elif read.which == "in order" and usual:
+            found["sms_l2"][read.sms] = read
+        if read.which == "in order" and read.sms == ALL_SMS:
+            found["loads_l2"].setdefault(read.inflight_kib, read)
+    return found
+
+
+def _l2(gpu: GpuSpec, advance: Advance) -> list[Curve]:
+    places = _l2_places()
+    simulated: dict[str, dict[float, float]] = {name: {} for name in places}
+    for name, x in stepped([(name, x) for name, reads in places.items() for x in reads], advance):
+        read = places[name][x]
+        reading = read.sms * read.ctas_per_sm
+        grid = reading if name == "sms_l2_spread" else gpu.sm.count * read.ctas_per_sm
+        kernel = run(scaling.from_l2(reading, grid, read.threads, read.depth), gpu)[-1]
+        simulated[name][x] = kernel.sm_read_bytes / (kernel.cycles - gpu.sm.kernel_overhead_cycles)
+    shapes = [
+        Curve(name, title, x_name, x_unit, "bandwidth", "B/clk", "relative", 0.15, ())
+        for name, (title, x_name, x_unit) in _L2_SHAPES.items()
+    ]
+    return [
+        curve(_log(shape, True), {x: r.bytes_per_clk for x, r in places[shape.name].items()}, simulated[shape.name])
+        for shape in shapes
+    ]
 
 
 def _streams(gpu: GpuSpec, advance: Advance) -> list[Curve]:
@@ -103,5 +139,6 @@ def _log(shape: Curve, both: bool = False) -> Curve:
 
 
 LATENCY = Study(("latency",), _latency)
-SMS = Study(("sms_l2", "sms_dram", "threads_dram"), _sms)
+SMS = Study(("sms_dram", "threads_dram"), _sms)
+L2_READS = Study(tuple(_L2_SHAPES), _l2)
 STREAMS = Study(("copy", "write"), _streams)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from experiments.validation.capacity_study import READ_ALL, READS
 from experiments.validation.curve import Curve
 from experiments.validation.public_study import public_studies
-from experiments.validation.speed_study import LATENCY, SMS, STREAMS
+from experiments.validation.speed_study import L2_READS, LATENCY, SMS, STREAMS
 from experiments.validation.study import Study, chosen
 from experiments.validation.write_study import MERGING, WRITEBACK
 from gpusim.errors import UserError
@@ -15,7 +15,7 @@ from gpusim.spec import GpuSpec
 
 __all__ = ["CARDS", "run_suite", "studies_for"]
 
-MEASURED = (READS, READ_ALL, WRITEBACK, MERGING, LATENCY, SMS, STREAMS)
+MEASURED = (READS, READ_ALL, WRITEBACK, MERGING, LATENCY, L2_READS, SMS, STREAMS)
 CARDS = {"h200": "", "v100-sxm2": "v100", "a100-80gb-sxm": "a100", "h100-pcie": "h100-pcie"}
 """GPU preset → name of its published curves; the H200's were measured for this project."""
 

@@ -145,7 +145,7 @@ class SmSpec:
         """SMs of the first CTAs of a grid of `ctas` on an empty GPU, in the order of the CTAs.
 
         A grid that leaves SMs idle is spread over GPCs, and within each over TPCs (measured on the H200,
-        experiments/measured/h200/cta_starts.json: 33 CTAs go to all GPCs, 3 or 4 to each but one, one to a TPC).
+        experiments/measured/h200/sm_bandwidth.csv: 33 CTAs go to all GPCs, 3 or 4 to each but one, one to a TPC).
         """
         if ctas >= self.count:
             return list(self.cta_order)

@@ -65,3 +65,30 @@ extern "C" __global__ void __launch_bounds__(1024, 2) stream(const uint4* data, 
     }
     if (sum == 0x12345678u) *sink = sum;
 }
+
+// A grid of as many CTAs as SMs are wanted, wherever they are placed: the rows of a buffer in turns, `passes` times.
+extern "C" __global__ void __launch_bounds__(1024, 2) launched(const uint4* data, int rows, int passes, unsigned* sms,
+                                                               float* cycles, unsigned* sink) {
+    unsigned sm, sum = 0;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+    const long long start = clock64();
+    for (int pass = 0; pass < passes; ++pass) {
+#pragma unroll 1
+        for (int row = blockIdx.x; row < rows; row += DEPTH * gridDim.x) {
+            uint4 v[DEPTH];
+#pragma unroll
+            for (int i = 0; i < DEPTH; ++i) {
+                const size_t at = min(row + i * gridDim.x, rows - 1);
+                v[i] = load(data + at * blockDim.x + threadIdx.x);
+            }
+#pragma unroll
+            for (int i = 0; i < DEPTH; ++i) sum ^= v[i].x ^ v[i].y ^ v[i].z ^ v[i].w;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        sms[blockIdx.x] = sm;
+        cycles[blockIdx.x] = static_cast<float>(clock64() - start);
+    }
+    if (sum == 0x12345678u) *sink = sum;
+}

@@ -28,7 +28,7 @@ CTA_BYTES = 2 << 20
 CHASE_LINES = 1024
 HOPS = 60
 COLUMNS = ["set", "sms", "ctas_per_sm", "threads", "depth", "bytes_per_clk_mean", "bytes_per_clk_slowest"]
-COLUMNS += ["latency_mean", "event_us"]
+COLUMNS += ["latency_mean", "event_us", "sm_of_cta"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,28 @@ def run(case: Case, kernels: dict[int, Any], chaser: int, data: Any, following: 
     return sorted(found[1:], key=lambda row: row[1])[1]
 
 
+def launched(ctas: int, mib: int, passes: int, kernel: Any, data: Any) -> tuple[list[float], list[int]]:
+    """The measured columns of a plain launch of `ctas` CTAs that share a buffer, and the SMs of its CTAs.
+
+    The launch is in the time of the events, and not in the cycles; a buffer of 16 MiB is in the L2, 256 MiB are not.
+    """
+    import cupy
+
+    rows = (mib << 20) // (1024 * ACCESS_BYTES)
+    found = []
+    for _ in range(4):
+        sms, cycles, sink = cupy.zeros(ctas, cupy.uint32), cupy.zeros(ctas, cupy.float32), cupy.zeros(1, cupy.uint32)
+        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+        begin.record()
+        kernel((ctas,), (1024,), (data, np.int32(rows), np.int32(passes), sms, cycles, sink))
+        end.record()
+        end.synchronize()
+        moved, took = float(passes * (mib << 20)), cycles.get()
+        us = 1e3 * cupy.cuda.get_elapsed_time(begin, end)
+        found.append(([moved / float(took.mean()), moved / float(took.max()), float("nan"), us], sms.get().tolist()))
+    return sorted(found[1:], key=lambda row: row[0][1])[1]
+
+
 def main() -> None:
     """Measure all cases and write a CSV, provenance in its first lines."""
     import cupy
@@ -144,8 +166,17 @@ def main() -> None:
         for case in cases(order, partition_of_sm):
             values = run(case, kernels, order[-1], data, following)
             row = [case.name, len(case.sms), case.readers, case.threads, case.depth, *(f"{v:.4g}" for v in values)]
-            table.writerow(row)
+            table.writerow([*row, ""])
             print(*row, flush=True)
+        plain = cupy.RawModule(code=text, options=("-DDEPTH=4",)).get_function("launched")
+        large = cupy.zeros(64 << 20, cupy.uint32)
+        for mib, passes in ((16, 8), (16, 32), (256, 1)):
+            for ctas in (1, 2, 4, 8, 16, 33, 66, 99, 132, 264):
+                values, sms = launched(ctas, mib, passes, plain, large)
+                name = f"launched {mib} MiB x {passes}"
+                row = [name, len(set(sms)), 1 + ctas // 264, 1024, 4, *(f"{v:.4g}" for v in values)]
+                table.writerow([*row, " ".join(map(str, sms)) if mib == 256 else ""])
+                print(*row, flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 
 from experiments.measurements import MEASURED
 from experiments.validation.curve import Curve, curve
-from experiments.validation.data import measured_curves, public_curves
+from experiments.validation.data import measured_curves, public_curves, sm_reads
 from experiments.validation.text import curve_text, summary_text, to_csv
 from experiments.validation.write_study import measured_steps
 
@@ -60,6 +60,13 @@ def test_are_the_numbers_of_the_notes_all_in_the_file() -> None:
             "\n", " "
         )
     assert curves["latency"][0.0625] == 284 and curves["sms_l2"][132] == 6.17
+
+
+def test_are_the_reads_of_chosen_sms_found() -> None:
+    reads = sm_reads("h200")
+    one = next(r for r in reads if (r.which, r.sms, r.ctas_per_sm, r.depth) == ("in order", 16, 1, 4))
+    assert 600 < one.bytes_per_clk < 650 and one.inflight_kib == 64
+    assert {r.which for r in reads} >= {"in order", "spread", "one partition"}
 
 
 def test_are_published_curves_read_by_card() -> None:

@@ -344,3 +344,28 @@ def test_does_a_hit_come_back_sooner_than_a_miss_and_a_near_line_sooner_than_a_f
     at_home, far = sorted(first, key=lambda address: first[address])
     assert again[0] == again[1] < first[at_home] < first[far]  # one granule's home is near SM 0, the other's is not
     assert again[0] < latency(7, at_home, 7e5) < first[far]  # found in the line's home, from the other side
+
+
+def test_do_the_sms_of_a_gpc_share_its_port_and_those_of_another_not() -> None:
+    memory = system("noc.gpc_port=64B/clk", "sm.gpcs=2", "sm.read_port=64B/clk", "sm.max_inflight=1MiB")
+    tile = (memory.tensors[0].base, 1, 32 * KIB, 32 * KIB)
+    of_gpc = [[sm for sm in range(8) if memory.gpu.sm.gpc_of_sm[sm] == gpc] for gpc in (0, 1)]
+    for sm in (of_gpc[0][0], of_gpc[0][1], of_gpc[1][0]):
+        read_tile(memory.state, sm, 0, *tile, 0, 1, 0.0)  # now all that is read below is in the L2
+    start = 1e6
+    first, second = (read_tile(memory.state, sm, 0, *tile, 0, 1, start) - start for sm in of_gpc[0][:2])
+    alone = 32 * KIB / 64
+    assert second == pytest.approx(memory.gpu.l2.latency_cycles + 2 * alone) and second >= first + 0.9 * alone
+    other = read_tile(memory.state, of_gpc[1][0], 0, *tile, 0, 1, start) - start
+    assert other < second
+
+
+def test_does_merged_data_pass_a_gpcs_port_once() -> None:
+    memory = system("noc.gpc_port=64B/clk", "sm.gpcs=1", "noc.coalescer=merge", "sm.max_inflight=1MiB")
+    tile = (memory.tensors[0].base, 1, 4 * KIB, 4 * KIB)
+    group = [sm for sm in range(8) if memory.gpu.sm.merge_group_of_sm[sm] == memory.gpu.sm.merge_group_of_sm[0]]
+    for sm in group:
+        read_tile(memory.state, sm, 0, *tile, 0, 1, 1e6)
+    latency = memory.gpu.l2.latency_cycles
+    assert len(group) > 1
+    assert memory.values["gpc_free"][0] == pytest.approx(1e6 + latency + 4 * KIB / 64)

@@ -23,7 +23,15 @@ Agents = Callable[[Matrix], Sequence[Program]]
 def one_sm(*overrides: str) -> GpuSpec:
     """An H200 of a single SM that starts kernels and CTAs at once."""
     return load_gpu(
-        "h200", ["sm.count=1", "sm.kernel_overhead=0", "sm.cta_launch_interval=0", "sm.cta_turnover=0", "sm.warp_launch=0", *overrides]
+        "h200",
+        [
+            "sm.count=1",
+            "sm.kernel_overhead=0",
+            "sm.cta_launch_interval=0",
+            "sm.cta_turnover=0",
+            "sm.warp_launch=0",
+            *overrides,
+        ],
     )
 
 
