@@ -53,9 +53,12 @@ def sm_reads(gpu: str) -> list[SmRead]:
         rows = csv.DictReader(line for line in file if not line.startswith("#"))
         return [
             SmRead(
-                row["set"],
-                *(int(row[column]) for column in ("sms", "ctas_per_sm", "threads", "depth")),
-                float(row["bytes_per_clk_slowest"]),
+                which=row["set"],
+                sms=int(row["sms"]),
+                ctas_per_sm=int(row["ctas_per_sm"]),
+                threads=int(row["threads"]),
+                depth=int(row["depth"]),
+                bytes_per_clk=float(row["bytes_per_clk_slowest"]),
             )
             for row in rows
         ]
