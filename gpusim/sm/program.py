@@ -23,7 +23,8 @@ from traces.ops import HINTS, Arrive, Await, Barrier, Load, Matmul, Op, Reduce, 
 SYNC_CYCLES = 150.0
 """Latency of dependent row work: shuffles of the row maximum and sum, conversions; fitted with the next two."""
 ELEMENT_CYCLES = 50.0
-"""Latency of work on elements alone."""
+"""Latency of work on elements alone, which needs no other thread's values; fitted to reads by few threads that add up
+what they load (experiments/measured/h200/sm_bandwidth.csv)."""
 MATMUL_LATENCY_CYCLES = {"wgmma": 128.0, "mma_sync": 33.0}
 """From the end of a product's issue to its accumulators: mma.sync m16n8k16 takes about 33 cycles, a full wgmma about
 128 (arXiv:2402.13499, tables of Hopper tensor-core latency)."""
