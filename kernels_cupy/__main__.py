@@ -13,6 +13,7 @@ from typing import Any
 
 from kernels_cupy.command import add_run_options, execute, print_json
 from kernels_cupy.errors import CompileError, Unavailable
+from traces.algorithms import default_shape
 from traces.problem import AttentionProblem
 
 BAD_INPUT = 2
@@ -39,7 +40,7 @@ def main() -> int:
         if isinstance(f.default, bool):
             parser.add_argument(option, action="store_true")
         else:
-            parser.add_argument(option, type=whole if isinstance(f.default, int) else str, default=f.default)
+            parser.add_argument(option, type=whole if isinstance(f.default, int) else str)
     args = parser.parse_args()
 
     def write_json(result: dict[str, Any]) -> None:
@@ -48,7 +49,8 @@ def main() -> int:
         Path(args.json).write_text(json.dumps(result) + "\n")
 
     try:
-        problem = AttentionProblem(**{f.name: getattr(args, f.name) for f in shape})
+        given = {f.name: value for f in shape if (value := getattr(args, f.name)) is not None}
+        problem = AttentionProblem(**(default_shape(args.algorithm) | given))
         schedule = dict(setting.partition("=")[::2] for setting in args.set_schedule)
         return execute(args, problem, schedule, print_json if args.json == "-" else write_json)
     except (ValueError, Unavailable, CompileError) as error:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cupy.algorithms import kernels
-from kernels_cupy.arrays import decode, encode, memory_shape, poison, storage_type
+from kernels_cupy.arrays import decode, encode, fill_random, memory_shape, poison, storage_type
 from kernels_cupy.errors import Unavailable
 from kernels_cupy.gpu import Gpu, current_gpu, load
 from kernels_cupy.kernel import KernelSpec, compile_all
@@ -45,11 +45,11 @@ class Times:
 class Session:
     """A plan on the GPU. Outputs and everything between are NaN until a kernel writes them."""
 
-    def __init__(self, plan: Plan, inputs: Mapping[str, NDArray[np.float32]]) -> None:
+    def __init__(self, plan: Plan, inputs: Mapping[str, NDArray[np.float32]] | None) -> None:
         """Allocate, compile and load.
 
         Args:
-            inputs: float32 values [batch, heads, rows, cols] for each of the plan's inputs.
+            inputs: float32 values [batch, heads, rows, cols] for each of the plan's inputs; None for `fill_random`'s.
 
         Raises:
             ValueError: the kernels do not support the plan, or it does not fit the card.
@@ -62,9 +62,11 @@ class Session:
         _check(plan, self.specs, self.gpu)
         self.compiled = compile_all(self.specs, self.gpu.arch)
         self.arrays = {t.name: self._cupy.empty(memory_shape(t), storage_type(t)) for t in plan.tensors}
-        for tensor in plan.tensors:
-            if tensor.name in plan.inputs:
-                self.arrays[tensor.name].set(encode(tensor, inputs[tensor.name]))
+        if inputs is None:
+            fill_random(plan, self.arrays)
+        else:
+            for name in plan.inputs:
+                self.arrays[name].set(encode(plan.tensor(name), inputs[name]))
         self._counters = [self._cupy.zeros(max(1, spec.counters), np.uint32) for spec in self.specs]
         self._tables = [[self._cupy.asarray(t, np.int32) for t in spec.tables] for spec in self.specs]
         self._functions = [load(c, s.entry, s.shared_bytes) for c, s in zip(self.compiled, self.specs, strict=True)]

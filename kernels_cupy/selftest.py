@@ -11,11 +11,12 @@ from typing import Any
 
 from kernels_cupy import verify
 from kernels_cupy.algorithms import KERNELS, kernel_module, kernels, make_plan
-from kernels_cupy.arrays import random_inputs
 from kernels_cupy.errors import CompileError, Unavailable
 from kernels_cupy.gpu import Gpu, current_gpu
 from kernels_cupy.kernel import compile_all
 from kernels_cupy.run import Session
+from traces.algorithms import algorithm as trace_algorithm
+from traces.algorithms import default_shape
 from traces.launch import Plan
 from traces.problem import AttentionProblem
 
@@ -36,6 +37,57 @@ SHAPES: tuple[dict[str, Any], ...] = (
 """Both masks and layouts, GQA, ragged and odd lengths, rows without visible keys, a single row, long rows,
 a window, a head dimension of V of its own."""
 
+DECODED: tuple[dict[str, Any], ...] = (
+    {"heads": 8, "kv_heads": 2, "seq": 1, "seq_kv": 1000, "dim": 128},
+    {"batch": 3, "heads": 32, "kv_heads": 8, "seq": 1, "seq_kv": 4096, "dim": 128, "dtype": "bf16"},
+    {"batch": 15, "heads": 16, "kv_heads": 8, "seq": 2, "seq_kv": 1100, "dim": 128, "causal": True},
+    {"batch": 40, "heads": 32, "kv_heads": 8, "seq": 1, "seq_kv": 515, "dim": 128, "layout": "bshd"},
+    {"heads": 14, "kv_heads": 2, "seq": 3, "seq_kv": 777, "dim": 64, "causal": True},
+    {"heads": 40, "kv_heads": 1, "seq": 1, "seq_kv": 2000, "dim": 128, "dtype": "bf16"},
+    {"heads": 4, "kv_heads": 4, "seq": 9, "seq_kv": 3000, "dim": 256, "causal": True, "window": 300},
+    {"heads": 10, "kv_heads": 2, "seq": 2, "kv_lengths": (0, 1, 1000, 33, 17), "dim": 128, "causal": True},
+    {"heads": 6, "kv_heads": 2, "lengths": (3, 0, 1, 9), "kv_lengths": (700, 50, 0, 5), "dim": 96, "causal": True},
+    {"heads": 12, "kv_heads": 4, "seq": 5, "seq_kv": 9000, "dim": 128, "causal": True, "window": 1000},
+    {"batch": 2, "heads": 8, "kv_heads": 2, "seq": 1, "seq_kv": 600, "dim": 192, "dim_v": 128},
+    {"batch": 2, "heads": 2, "kv_heads": 2, "seq": 70, "seq_kv": 600, "dim": 80, "causal": True, "layout": "bshd"},
+    {"batch": 3, "heads": 8, "kv_heads": 2, "seq": 1, "seq_kv": 2000, "dim": 128, "kv_dtype": "fp8"},
+    {
+        "batch": 3,
+        "heads": 8,
+        "kv_heads": 2,
+        "seq": 3,
+        "seq_kv": 999,
+        "dim": 64,
+        "kv_dtype": "int8",
+        "kv_scale": "channel",
+    },
+    {
+        "heads": 8,
+        "kv_heads": 2,
+        "seq": 6,
+        "seq_kv": 999,
+        "dim": 128,
+        "dtype": "bf16",
+        "kv_dtype": "int8",
+        "causal": True,
+    },
+    {"heads": 4, "kv_heads": 1, "seq": 1, "seq_kv": 3000, "dim": 256, "kv_dtype": "fp8", "kv_scale": "head"},
+    {"batch": 60, "heads": 8, "kv_heads": 2, "seq": 1, "seq_kv": 600, "dim": 128, "kv_dtype": "int8", "layout": "bshd"},
+    {"heads": 8, "kv_heads": 2, "seq": 1, "kv_lengths": (900, 0, 31), "dim": 128, "dtype": "bf16", "kv_dtype": "fp8"},
+    {
+        "heads": 8,
+        "kv_heads": 2,
+        "seq": 1,
+        "kv_lengths": (900, 0, 31),
+        "dim": 128,
+        "kv_dtype": "fp8",
+        "kv_scale": "channel",
+    },
+    {"batch": 2, "heads": 8, "kv_heads": 2, "seq": 1, "seq_kv": 700, "dim": 80, "dim_v": 128, "v_dtype": "fp8"},
+)
+"""For the algorithms of decoding: groups of 1 to 40, several tokens, contexts of unequal lengths, some empty, windows,
+quantised caches with all kinds of scales, and of V only."""
+
 SPECIAL: dict[str, tuple[tuple[dict[str, Any], dict[str, Any]], ...]] = {
     "flash2": (
         ({"heads": 4, "kv_heads": 2, "lengths": (300, 0, 77, 1), "kv_lengths": (200, 50, 0, 900), "causal": True}, {}),
@@ -47,6 +99,11 @@ SPECIAL: dict[str, tuple[tuple[dict[str, Any], dict[str, Any]], ...]] = {
 }
 """Shapes and schedule changes of one algorithm's own."""
 
+SPECIAL["paged_decode"] = (
+    *((shape, {"variant": variant}) for variant in ("v1", "v2") for shape in DECODED),
+    ({"batch": 2, "heads": 4, "kv_heads": 2, "seq": 1, "seq_kv": 900, "page_size": 24, "prefix": 100}, {}),
+)
+
 TIMED: tuple[dict[str, Any], ...] = (
     {"heads": 32, "seq": 2048, "dim": 128},
     {"heads": 32, "seq": 4096, "dim": 128},
@@ -55,12 +112,28 @@ TIMED: tuple[dict[str, Any], ...] = (
     {"heads": 1, "seq": 8192, "dim": 128},
 )
 
+DECODE_TIMED: tuple[dict[str, Any], ...] = tuple(
+    {"batch": batch, "heads": 32, "kv_heads": 8, "seq": 1, "seq_kv": context, "dim": 128}
+    for batch, context in ((1, 32768), (16, 4096), (16, 16384), (32, 8192), (64, 4096), (128, 4096))
+)
+QUANTISED_TIMED: tuple[dict[str, Any], ...] = tuple(
+    {**shape, "kv_dtype": dtype} for shape in DECODE_TIMED[1:5:3] for dtype in ("fp8", "int8")
+)
+
+
+def is_decoding(algorithm: str) -> bool:
+    """Whether an algorithm attends from few query rows."""
+    return default_shape(algorithm).get("seq") == 1
+
 
 def check(algorithm: str, gpu: Gpu) -> int:
     """Verify one algorithm on all shapes, a line each; the number of wrong ones."""
     wrong = 0
     plans: list[tuple[str, Plan]] = []
-    for shape, schedule in (*((shape, {}) for shape in SHAPES), *SPECIAL.get(algorithm, ())):
+    for shape, schedule in (
+        *((shape, {}) for shape in (DECODED if is_decoding(algorithm) else SHAPES)),
+        *SPECIAL.get(algorithm, ()),
+    ):
         text = " ".join(f"{key}={value}" for key, value in (shape | schedule).items())
         try:
             plans.append((text, _supported_plan(algorithm, gpu, shape, schedule)))
@@ -87,34 +160,44 @@ def _supported_plan(algorithm: str, gpu: Gpu, shape: dict[str, Any], schedule: d
 
 def time(algorithms: list[str], gpu: Gpu, repeat: int) -> None:
     """Median time of every algorithm, and of what PyTorch offers, on each timed shape."""
-    for shape in TIMED:
-        problem = AttentionProblem(**shape)
-        print(" ".join(f"{key}={value}" for key, value in shape.items()), flush=True)
-        works: dict[str, None] = {}
-        for algorithm in algorithms:
-            try:
-                plan = _supported_plan(algorithm, gpu, shape, {})
-            except ValueError as refusal:
-                print(f"  {algorithm:24} refused: {refusal}")
-                continue
-            times = Session(plan, random_inputs(plan)).time(repeat)
-            each = ", ".join(
-                f"{launch.name} {us:.1f}" for launch, us in zip(plan.launches, times.kernel_medians_us, strict=True)
-            )
-            works[plan.work] = None
-            _line(algorithm, times.median_us, problem.flops(plan.work), each)
+    for decoding, shapes in ((False, TIMED), (True, DECODE_TIMED + QUANTISED_TIMED)):
+        names = [name for name in algorithms if is_decoding(name) == decoding]
+        for shape in shapes if names else ():
+            print(" ".join(f"{key}={value}" for key, value in shape.items()), flush=True)
+            _time_shape(names, gpu, repeat, shape)
+
+
+def _time_shape(algorithms: list[str], gpu: Gpu, repeat: int, shape: dict[str, Any]) -> None:
+    problem = AttentionProblem(**shape)
+    works: dict[str, int] = {}
+    for algorithm in algorithms:
         try:
-            from kernels_cupy.torch_attention import torch_times
-        except ImportError as missing:
-            print(f"  PyTorch is not here to compare with ({missing})")
+            plan = _supported_plan(algorithm, gpu, shape, {})
+        except ValueError as refusal:
+            print(f"  {algorithm:24} refused: {refusal}")
             continue
-        for work in works:
-            for name, us in torch_times(problem, gpu, repeat, work).items():
-                _line(f"torch {name} {work}", us, problem.flops(work), "")
+        times = Session(plan, None).time(repeat)
+        each = ", ".join(
+            f"{launch.name} {us:.1f}" for launch, us in zip(plan.launches, times.kernel_medians_us, strict=True)
+        )
+        works[plan.work] = moved = sum(map(sum, trace_algorithm(algorithm).textbook(plan).values()))
+        _line(algorithm, times.median_us, problem.flops(plan.work), moved, each)
+    if "quantised_kv" in problem.features:
+        return  # PyTorch's attention has no quantised cache
+    try:
+        from kernels_cupy.torch_attention import torch_times
+    except ImportError as missing:
+        print(f"  PyTorch is not here to compare with ({missing})")
+        return
+    for work, moved in works.items():
+        for name, us in torch_times(problem, gpu, repeat, work).items():
+            _line(f"torch {name} {work}", us, problem.flops(work), moved, "")
 
 
-def _line(name: str, us: float, flops: int, rest: str) -> None:
-    print(f"  {name:24} {us:10.1f} µs {flops / us / 1e6:8.1f} TFLOP/s  {rest}", flush=True)
+def _line(name: str, us: float, flops: int, moved: int, rest: str) -> None:
+    """`moved` are the bytes of the textbook's count."""
+    rates = f"{flops / us / 1e6:8.1f} TFLOP/s {moved / us / 1e6:6.2f} TB/s"
+    print(f"  {name:24} {us:10.1f} µs {rates}  {rest}", flush=True)
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels_cupy.arrays import decode, encode, random_inputs
+from kernels_cupy.arrays import BLOCK_TABLE, CACHE, SCALES, decode, encode, random_inputs
 from kernels_cupy.kernel import starts
 from kernels_cupy.run import Session
 from traces.launch import Plan
@@ -132,7 +132,7 @@ def compare(plan: Plan, inputs: Mapping[str, Any], output: Callable[[str], Any],
     squares = {name: [0.0, 0.0] for name in plan.outputs}
     for sequence in range(p.batch):
         for head in range(p.kv_heads):
-            one = {name: _on(xp, _part(p, name, x, sequence, head)) for name, x in inputs.items()}
+            one = _inputs(xp, p, inputs, sequence, head)
             for name, right in reference(xp, p, one).items():
                 if name in outputs:
                     got = _on(xp, _part(p, name, outputs[name], sequence, head))
@@ -142,13 +142,35 @@ def compare(plan: Plan, inputs: Mapping[str, Any], output: Callable[[str], Any],
     return {name: _relative(*pair) for name, pair in squares.items()}
 
 
+def _inputs(xp: Any, p: AttentionProblem, inputs: Mapping[str, Any], sequence: int, head: int) -> dict[str, Any]:
+    """Each input's part for one sequence and KV head in float64: keys of a paged cache gathered through its block
+    table, codes multiplied with their scales.
+    """
+    found: dict[str, Any] = {}
+    for name, x in inputs.items():
+        per_key = name in CACHE or (name in SCALES and p.kv_scale == "token")
+        if name == BLOCK_TABLE:
+            continue
+        if per_key and BLOCK_TABLE in inputs:
+            pages = inputs[BLOCK_TABLE][0, 0, sequence].astype(np.int64)[: -(-p.keys(sequence) // p.page_size)]
+            part = x[pages, head].reshape(1, -1, x.shape[3])[:, : p.keys(sequence)]
+        elif name in SCALES and not per_key:
+            part = x[sequence, head : head + 1]
+        else:
+            part = _part(p, name, x, sequence, head)
+        found[name] = _on(xp, part)
+    for name in set(found) & set(SCALES):
+        found[name.removesuffix("_scale")] = found[name.removesuffix("_scale")] * found.pop(name)
+    return found
+
+
 def _part(p: AttentionProblem, name: str, x: Any, sequence: int, head: int) -> Any:
     """[heads, rows, cols] of one sequence that belong to a KV head; sequences of unequal lengths are packed."""
     heads = x.shape[1] // p.kv_heads
     of_head = x[0 if p.lengths else sequence, head * heads : (head + 1) * heads]
     if not p.lengths:
         return of_head
-    own = starts(p.kv_lengths if name in PER_KEY else p.lengths)
+    own = starts(p.kv_lengths if name in PER_KEY or name in SCALES else p.lengths)
     rows = slice(own[sequence], own[sequence + 1])
     return of_head[..., rows] if name == "LSE" else of_head[:, rows]
 

@@ -42,6 +42,8 @@ class DecodeTiles(Schedule):
         stages: K and V buffers in shared memory (each).
         warps: warps per CTA.
         instruction: tensor-core family.
+        dequantise: where codes of a quantised cache become numbers: `shared` memory, or `registers` on their way to the
+            tensor cores.
     """
 
     tile_q: int = 16
@@ -49,8 +51,10 @@ class DecodeTiles(Schedule):
     stages: int = 2
     warps: int = 4
     instruction: str = "mma_sync"
+    dequantise: str = "shared"
 
     def __post_init__(self) -> None:
+        require_one_of("dequantise", self.dequantise, ("shared", "registers"))
         require_multiple("tile_q", self.tile_q, MMA_ROWS)
         require_multiple("tile_kv", self.tile_kv, 8)
         require(1 <= self.stages <= 8, f"schedule key stages must be 1 to 8, not {self.stages}")
@@ -61,7 +65,7 @@ class DecodeTiles(Schedule):
         """Q, and `stages` tiles of K and V (one of both with MLA), in shared memory."""
         latent = self.stages * self.tile_kv * p.dim * p.kv_storage.element_bytes
         shared = self.tile_q * p.dim * p.storage.element_bytes
-        shared += latent if p.mla else kv_shared_bytes(p, self.tile_kv, self.stages)
+        shared += latent if p.mla else kv_shared_bytes(p, self.tile_kv, self.stages, self.dequantise == "registers")
         return CtaResources(self.warps * 32, min(255, 65536 // (self.warps * 32)), shared)
 
 
@@ -69,6 +73,12 @@ def keys_per_step(p: AttentionProblem, most: int) -> int:
     """Key rows of a step that fit in shared memory: `most` up to 128 columns, fewer of wider or fp32 rows."""
     columns = max(p.dim, p.dim_v) * (2 if p.kv_storage.element_bytes == 4 else 1)
     return most if columns <= 128 else max(16, most >> (-(-columns // 128) - 1).bit_length())
+
+
+def block_shape(p: AttentionProblem, tile_q: int, packed: bool) -> tuple[int, int]:
+    """(query heads, most tokens of each) of a block of rows."""
+    heads = min(p.group, tile_q) if packed else 1
+    return heads, max(1, tile_q // heads)
 
 
 class Part(NamedTuple):
@@ -97,8 +107,7 @@ class DecodeBlocks:
     ) -> None:
         p = self._problem = problem
         self._cache, self._rows = cache, query_rows(problem)
-        self.block_heads = min(p.group, tile_q) if packed else 1
-        self._tokens = max(1, tile_q // self.block_heads)
+        self.block_heads, self._tokens = block_shape(p, tile_q, packed)
         self.blocks_per_group = blocks(p.group, self.block_heads)
         rows = self._rows
         self._q = table.add("Q", (rows.batch, p.heads, rows.rows, p.dim), p.storage, p.layout)
@@ -243,7 +252,8 @@ def decode_part(
     q, *outputs = matrices[: 1 + results]
     of = {m.name: m for m in matrices}
     latent = problem.mla
-    k, v = (KvSource(name, matrices, problem) for name in (("KV", "KV") if latent else ("K", "V")))
+    in_registers = schedule.dequantise == "registers"
+    k, v = (KvSource(name, matrices, problem, in_registers) for name in (("KV", "KV") if latent else ("K", "V")))
     rows, step, columns = schedule.tile_q, schedule.tile_kv, problem.dim_v
     scale = np.float32(problem.scale)
     starts = range(start, of["KV" if latent else "K"].rows, step)
@@ -299,4 +309,4 @@ def mask_packed(scores: Array, tokens: int, first_key: int, diagonal: int, windo
     return np.concatenate([mask_scores(head, first_key, diagonal, window) for head in heads])
 
 
-__all__ = ["FEATURES", "DecodeBlocks", "DecodeTiles", "decode_launch", "even_parts", "keys_per_step"]
+__all__ = ["FEATURES", "DecodeBlocks", "DecodeTiles", "block_shape", "decode_launch", "even_parts", "keys_per_step"]

@@ -102,15 +102,20 @@ class KvSource:
         name: K or V.
         matrices: the program's; that called `name` and those that dequantise it are found by their names.
         problem: what is computed.
+        in_registers: whether tiles are dequantised on the way from shared memory to the tensor cores, and not back into
+            shared memory. What the products then read there is still counted as numbers of Q's format, not as codes.
 
     Tiles must be awaited in the order in which they were loaded: what all tiles share comes with the first.
     """
 
-    def __init__(self, name: str, matrices: Sequence[Matrix], problem: AttentionProblem) -> None:
+    def __init__(
+        self, name: str, matrices: Sequence[Matrix], problem: AttentionProblem, in_registers: bool = False
+    ) -> None:
         of = {m.name: m for m in matrices}
         beside = [of[n] for n in BESIDE if n in of and n.startswith(f"{name}_")]
         self._codes, self._beside, self._problem = of[name], beside, problem
         self._shared: dict[str, Any] = {}
+        self._in_registers = in_registers
 
     def load(self, row: int, rows: int) -> Generator[Op, Any, Loading]:
         """Start copying the tile of `rows` rows from `row`, and what dequantises it; gives what `ready` takes."""
@@ -144,13 +149,16 @@ class KvSource:
         per_4 = DEQUANTISE_INSTRUCTIONS_PER_4[tile.matrix.dtype.name, storage.name]
         outliers = tile.rows * self._beside[1].cols if len(self._beside) > 1 else 0  # one move each
         # Codes are read from shared memory and the tile is written back to it, where the tensor cores find operands.
-        moved = elements * (tile.matrix.dtype.element_bytes + storage.element_bytes)
+        moved = 0 if self._in_registers else elements * (tile.matrix.dtype.element_bytes + storage.element_bytes)
         work = -(-elements * per_4 // 4) + outliers
         return (yield Vector(whole, loading.parts, instructions=work, shared_bytes=moved))
 
 
-def kv_shared_bytes(problem: AttentionProblem, tile_kv: int, stages: int) -> int:
-    """Shared memory of a CTA for `stages` tiles each of K and V as stored, and one of each dequantised."""
+def kv_shared_bytes(problem: AttentionProblem, tile_kv: int, stages: int, in_registers: bool = False) -> int:
+    """Shared memory of a CTA for `stages` tiles each of K and V as stored, and one of each dequantised.
+
+    Where they are dequantised `in_registers`, there are only the tiles as stored and, if per token, their scales.
+    """
     p = problem
     total = 0
     for name, code, dim in (("K", p.kv_storage, p.dim), ("V", p.v_storage, p.dim_v)):
@@ -159,6 +167,10 @@ def kv_shared_bytes(problem: AttentionProblem, tile_kv: int, stages: int) -> int
             continue
         outliers = p.outlier_channels if name == "K" else 0
         rows, cols = scale_shape(p.kv_scale, tile_kv, dim)
+        if in_registers:
+            total += stages * (tile_kv * SCALE_BYTES if p.kv_scale == "token" else 0)
+            total += stages * tile_kv * outliers * p.storage.element_bytes
+            continue
         scale_copies = stages if p.kv_scale == "token" else 1
         total += tile_kv * dim * p.storage.element_bytes + scale_copies * rows * cols * SCALE_BYTES
         total += outliers * (stages * tile_kv * p.storage.element_bytes + INDEX_BYTES)

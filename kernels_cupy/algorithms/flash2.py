@@ -68,4 +68,4 @@ def kernels(plan: Plan) -> tuple[KernelSpec, ...]:
         tables=(starts(p.lengths), starts(p.kv_lengths)) if p.lengths else (),
         scalars=(*(np.int32(n) for n in sizes), np.float32(p.scale)),
     )
-    return (forward,) if splits == 1 else (forward, combine(plan, plan.launches[1], splits))
+    return (forward,) if splits == 1 else (forward, combine(plan, plan.launches[1]))

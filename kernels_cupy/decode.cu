@@ -1,0 +1,273 @@
+// Decoding: few query rows against one part of a long KV cache ("Flash-Decoding", Dao et al. 2023).
+//
+//            keys →  step 0           step 1           One CTA owns the TILE_Q rows of a KV head's query heads and
+//          ┌──┬──┬──┬──┐    ┌──┬──┬──┬──┐    ┌─      one part of its keys. Of every step each warp takes kKeys keys,
+//  TILE_Q  │w0│w1│w2│w3│    │w0│w1│w2│w3│    │w0  …  with a ring of STAGES buffers, a running softmax and an output
+//          └──┴──┴──┴──┘    └──┴──┴──┴──┘    └─      of its own, so that warps never wait for each other until the
+//            TILE_KV                                 end, when their outputs are merged in shared memory.
+//
+// The cache is what takes time: its bytes go from HBM to shared memory by cp.async, STAGES - 1 steps ahead, and from
+// there straight into tensor-core operands, codes (int8, fp8) included; scales are applied to Q, S, P or O instead.
+//
+// Macros: T, KEY, VALUE (T or a code), DIM, DIM_V, TILE_Q, TILE_KV, STAGES, WARPS, PAGE (tokens per page, 0: a
+// contiguous cache), RUN (how many keys of a warp's step always follow each other in the cache: kKeys, a part of it, or 1),
+// RESULT, KEY_SCALE, VALUE_SCALE; and, as 0 or 1, PARTS_SLOWEST, CAUSAL, WINDOW, VARLEN, TOKEN_MAJOR.
+#include "decode_cache.cuh"
+#include "decode_parts.cuh"
+#include "decode_tiles.cuh"
+#include "decode_warp.cuh"
+#include "query_blocks.cuh"
+
+// `o` and `first` are O and LSE; a part's O [batch, heads, parts, rows, DIM_V] and LSE [batch, heads, parts, rows]; or,
+// with `sums`, that O, maxima and sums.
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    decode(const T *__restrict__ q, const KEY *__restrict__ k, const VALUE *__restrict__ v,
+#if KEY_SCALE
+           const float *__restrict__ k_scale,
+#endif
+#if VALUE_SCALE
+           const float *__restrict__ v_scale,
+#endif
+#if PAGE
+           const int *__restrict__ block_table,
+#endif
+           void *__restrict__ o, float *__restrict__ first,
+#if RESULT == 2
+           float *__restrict__ sums,
+#endif
+#if VARLEN
+           const int *query_starts, const int *key_starts,
+#endif
+           int batch, int heads, int group, int block_heads, int block_tokens, int seq, int seq_kv, int parts,
+           int part_keys, int window, int table_width, float scale) {
+#if !VARLEN
+    const int *query_starts = nullptr, *key_starts = nullptr;
+#endif
+#if !KEY_SCALE
+    const float *k_scale = nullptr;
+#endif
+#if !VALUE_SCALE
+    const float *v_scale = nullptr;
+#endif
+#if !PAGE
+    const int *block_table = nullptr;
+#endif
+    extern __shared__ __align__(128) char shared[];
+    DecodeGrid grid{batch, heads, group, block_heads, block_tokens, seq, seq_kv, parts, part_keys, WINDOW ? window : 0,
+                    query_starts, key_starts};
+    DecodePart x = decode_part<TILE_KV, PARTS_SLOWEST, CAUSAL>(blockIdx.x, grid);
+    if (x.tokens <= 0) return;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_heads = heads / group, rows = x.tile_rows();
+    char *q_tile = shared, *stages = q_tile + TILE_Q * DIM * sizeof(T);
+
+    Cache cache;
+    long long head = static_cast<long long>(x.batch) * kv_heads + x.kv_head;  // of a contiguous cache
+    if constexpr (PAGE > 0) {
+        cache.k = k + x.kv_head * DIM, cache.v = v + x.kv_head * DIM_V;
+        cache.k_pitch = static_cast<long long>(kv_heads) * DIM;
+        cache.v_pitch = static_cast<long long>(kv_heads) * DIM_V;
+        cache.pages = block_table + static_cast<long long>(x.sequence) * table_width;
+        cache.k_scale = k_scale + x.kv_head * PAGE, cache.v_scale = v_scale + x.kv_head * PAGE;
+        cache.page_scales = static_cast<long long>(kv_heads) * PAGE;
+    } else {
+        cache.k_pitch = pitch_of<DIM, TOKEN_MAJOR>(kv_heads), cache.v_pitch = pitch_of<DIM_V, TOKEN_MAJOR>(kv_heads);
+        cache.k = head_of<DIM, TOKEN_MAJOR>(k, x.batch, x.kv_head, kv_heads, x.k_rows) + x.k_row * cache.k_pitch;
+        cache.v = head_of<DIM_V, TOKEN_MAJOR>(v, x.batch, x.kv_head, kv_heads, x.k_rows) + x.k_row * cache.v_pitch;
+        cache.k_scale = k_scale + head * x.k_rows + x.k_row, cache.v_scale = v_scale + head * x.k_rows + x.k_row;
+    }
+    long long scale_head = static_cast<long long>(x.sequence) * kv_heads + x.kv_head;  // of scales per channel or head
+
+    // This warp's keys of step j are [warp_key + j TILE_KV, … + kKeys) of the part.
+    int warp_key = warp * kKeys, end = x.first + x.keys;
+    int steps = (x.keys - warp_key + TILE_KV - 1) / TILE_KV;
+    auto rows_of = [&](int position) {
+        return rows_from(cache, x.first + warp_key + position * TILE_KV, end);
+    };
+    auto key_tile = [&](int position) { return stages + position % STAGES * kStageBytes + warp_key * kKeyBytes; };
+    auto value_tile = [&](int position) {
+        return stages + position % STAGES * kStageBytes + TILE_KV * kKeyBytes + warp_key * kValueBytes;
+    };
+    auto token_scales = [&](int position, int which) {
+        char *stage = stages + position % STAGES * kStageBytes + TILE_KV * (kKeyBytes + kValueBytes);
+        return reinterpret_cast<float *>(stage) + which * TILE_KV + warp_key;
+    };
+    // Every copy is a group of its own, in the order K0 V0 K1 V1 …; past the end the groups are empty.
+    Rows rows_now, rows_next = rows_of(0);
+    auto start_keys = [&](int position) {
+        rows_now = rows_next, rows_next = rows_of(position + 1);  // pages are looked up a step before they are needed
+        if (position < steps) {
+            copy_keys<KeyRow, DIM>(key_tile(position), cache.k, cache.k_pitch, rows_now);
+            if constexpr (KEY_SCALE == kPerToken)
+                copy_scales(token_scales(position, 0), cache.k_scale, cache, rows_now);
+        }
+        commit_copies();
+    };
+    auto start_values = [&](int position) {
+        if (position < steps) {
+            copy_keys<ValueRow, DIM_V>(value_tile(position), cache.v, cache.v_pitch, rows_now);
+            if constexpr (VALUE_SCALE == kPerToken)
+                copy_scales(token_scales(position, KEY_SCALE == kPerToken), cache.v_scale, cache, rows_now);
+        }
+        commit_copies();
+    };
+
+    WarpRows w;
+    Query query;
+    int token[kRowTiles][2];
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            token[m][half] = (m * 16 + half * 8 + lane / 4) % x.tokens;
+            w.maximum[m][half] = -CUDART_INF_F, w.total[m][half] = 0.0f;
+        }
+#pragma unroll
+        for (int n = 0; n < kOutputTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) w.output[m][n][e] = 0.0f;
+    }
+
+    if (x.keys) {
+        constexpr int kChunks = DIM / 8;
+        long long q_pitch = pitch_of<DIM, TOKEN_MAJOR>(heads);
+        for (int i = threadIdx.x; i < TILE_Q * kChunks; i += kThreads) {
+            int r = i / kChunks, chunk = i % kChunks, used = min(r, rows - 1);
+            const T *source = head_of<DIM, TOKEN_MAJOR>(q, x.batch, x.head + used / x.tokens, heads, x.rows) +
+                              (x.row + used % x.tokens) * q_pitch + chunk * 8;
+            copy_async<16>(shared_address(q_tile) + QueryRow::offset(r, chunk), source, r < rows);
+        }
+        commit_copies();
+#pragma unroll
+        for (int position = 0; position < STAGES; position++) {
+            start_keys(position);
+            start_values(position);
+        }
+        wait_copies<2 * STAGES>();
+        __syncthreads();
+        if constexpr (KEY_SCALE == kPerChannel) {
+            for (int i = threadIdx.x; i < TILE_Q * DIM / 2; i += kThreads) {
+                int column = i % (DIM / 2) * 2;
+                unsigned &pair = *reinterpret_cast<unsigned *>(
+                    q_tile + QueryRow::offset(i / (DIM / 2), column / 8) + column % 8 * 2);
+                float2 x2 = unpack<T>(pair);
+                const float *s = k_scale + scale_head * DIM + column;
+                pair = pack<T>(x2.x * s[0], x2.y * s[1]);
+            }
+            __syncthreads();
+        }
+        if constexpr (kQueryInRegisters) {
+#pragma unroll
+            for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+                for (int step = 0; step < kSteps; step++) fetch_query(query[m][step], q_tile, m, step);
+        }
+    }
+
+    if constexpr (KEY_SCALE == kPerHead) scale *= fmaxf(k_scale[scale_head], 1e-30f);  // not 0: -inf is multiplied too
+    float scale_log2 = scale * kLog2E;
+    for (int position = 0; position < steps; position++) {
+        int key = warp_key + position * TILE_KV;
+        wait_copies<2 * STAGES - 1>();
+        __syncwarp();  // K_j is there for all lanes
+        multiply_scores<KEY>(w, query, q_tile, key_tile(position));
+        if constexpr (KEY_SCALE == kPerToken) scale_columns(w, token_scales(position, 0));
+        __syncwarp();  // all lanes have read K_j
+        start_keys(position + STAGES);
+        bool hides_end = key + kKeys > x.keys || (CAUSAL && key + kKeys > x.diagonal + 1);
+        if (hides_end || (WINDOW && key <= x.tokens - 1 + x.diagonal - window))
+            mask(w, token, x.keys - key, x.diagonal - key, window);
+        online_softmax(w, scale_log2);
+        wait_copies<2 * STAGES - 1>();
+        __syncwarp();
+        if constexpr (VALUE_SCALE == kPerToken)
+            scale_columns(w, token_scales(position, KEY_SCALE == kPerToken));
+        multiply_output<VALUE>(w, value_tile(position));
+        __syncwarp();
+        start_values(position + STAGES);
+    }
+    wait_copies<0>();
+    __syncthreads();  // from here on shared memory holds the warps' outputs, maxima and sums
+
+    float *outputs = reinterpret_cast<float *>(shared), *maxima = outputs + WARPS * TILE_Q * kOutputPitch;
+    float *totals = maxima + WARPS * TILE_Q;
+    auto merged = [&](int r) {  // (maximum, sum) of row r over all warps
+        float maximum = -CUDART_INF_F, total = 0.0f;
+#pragma unroll
+        for (int i = 0; i < WARPS; i++) maximum = fmaxf(maximum, maxima[i * TILE_Q + r]);
+        float safe = safe_maximum(maximum);
+#pragma unroll
+        for (int i = 0; i < WARPS; i++)
+            total += totals[i * TILE_Q + r] * exp2_fast((maxima[i * TILE_Q + r] - safe) * scale_log2);
+        return make_float2(maximum, total);
+    };
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float total = lane_sum<4>(w.total[m][half]);
+            if (lane % 4 == 0) {
+                int r = warp * TILE_Q + m * 16 + half * 8 + lane / 4;
+                maxima[r] = w.maximum[m][half], totals[r] = total;
+            }
+        }
+    __syncthreads();
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int r = m * 16 + half * 8 + lane / 4;
+            float2 whole = merged(r);
+            float share = exp2_fast((w.maximum[m][half] - safe_maximum(whole.x)) * scale_log2) * safe_inverse(whole.y);
+            float *target = outputs + (warp * TILE_Q + r) * kOutputPitch;
+#pragma unroll
+            for (int n = 0; n < kOutputTiles; n += 2) {
+                float2 first = {w.output[m][n][2 * half] * share, w.output[m][n][2 * half + 1] * share};
+                float2 second = {w.output[m][n + 1][2 * half] * share, w.output[m][n + 1][2 * half + 1] * share};
+                if constexpr (kValueCodes) {
+                    *reinterpret_cast<float4 *>(target + output_column(n, 0)) =
+                        make_float4(first.x, second.x, first.y, second.y);
+                } else {
+                    *reinterpret_cast<float2 *>(target + output_column(n, 0)) = first;
+                    *reinterpret_cast<float2 *>(target + output_column(n + 1, 0)) = second;
+                }
+            }
+        }
+    __syncthreads();
+
+    // Where row r's results go: of the final O and LSE, or of this part.
+    auto place = [&](int r) {
+        long long matrix = static_cast<long long>(x.batch) * heads + x.head + r / x.tokens;
+        return (RESULT == kFinal ? matrix : matrix * parts + x.part) * x.rows + x.row + r % x.tokens;
+    };
+    for (int i = threadIdx.x; i < rows * (DIM_V / 4); i += kThreads) {
+        int r = i / (DIM_V / 4), column = i % (DIM_V / 4) * 4;
+        float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int n = 0; n < WARPS; n++) {
+            float4 part = *reinterpret_cast<float4 *>(outputs + (n * TILE_Q + r) * kOutputPitch + column);
+            sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+        }
+        if constexpr (VALUE_SCALE == kPerChannel || VALUE_SCALE == kPerHead) {
+            constexpr int kEach = VALUE_SCALE == kPerChannel;
+            const float *s = v_scale + (kEach ? scale_head * DIM_V + column : scale_head);
+            sum.x *= s[0], sum.y *= s[kEach], sum.z *= s[2 * kEach], sum.w *= s[3 * kEach];
+        }
+        if constexpr (RESULT == kFinal) {
+            T *o_head = head_of<DIM_V, TOKEN_MAJOR>(static_cast<T *>(o), x.batch, x.head + r / x.tokens, heads, x.rows);
+            T *target = o_head + (x.row + r % x.tokens) * pitch_of<DIM_V, TOKEN_MAJOR>(heads) + column;
+            *reinterpret_cast<uint2 *>(target) = make_uint2(pack<T>(sum.x, sum.y), pack<T>(sum.z, sum.w));
+        } else {
+            *reinterpret_cast<float4 *>(static_cast<float *>(o) + place(r) * DIM_V + column) = sum;
+        }
+    }
+    if (threadIdx.x < rows) {
+        float2 whole = merged(threadIdx.x);
+        long long target = place(threadIdx.x);
+#if RESULT == 2
+        first[target] = whole.y > 0.0f ? whole.x * scale : -CUDART_INF_F;
+        sums[target] = whole.y;
+#else
+        first[target] = whole.y > 0.0f ? whole.x * scale + logf(whole.y) : -CUDART_INF_F;
+#endif
+    }
+}

@@ -1,0 +1,203 @@
+// What a warp of decode.cu does with its keys of one step: S = Q K^T, the running softmax, O += P V.
+#pragma once
+
+#include "decode_tiles.cuh"
+#include "matrix.cuh"
+#include "softmax.cuh"
+
+struct WarpRows {
+    float scores[kRowTiles][kKeyTiles][4];
+    float output[kRowTiles][kOutputTiles][4];
+    float maximum[kRowTiles][2];  // of raw scores
+    float total[kRowTiles][2];    // this lane's share of the row sum
+};
+
+// Q as operand of one k16 step. With K in codes, lane c of a row takes elements 16c + 4s … + 3 of each 64 in step s:
+// the order of a contraction is free, and so K's codes are read 16 at a time.
+__device__ __forceinline__ void fetch_query(unsigned (&a)[4], const char *q_tile, int m, int step) {
+    int lane = threadIdx.x % 32;
+    if constexpr (kKeyCodes) {
+        int column = step / 4 * 64 + lane % 4 * 16 + step % 4 * 4;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int row = m * 16 + half * 8 + lane / 4;
+            uint2 x = *reinterpret_cast<const uint2 *>(q_tile + QueryRow::offset(row, column / 8) + column % 8 * 2);
+            a[half] = x.x, a[2 + half] = x.y;
+        }
+    } else {
+        load_matrices(a, shared_address(q_tile) + m * 16 * DIM * sizeof(T) +
+                             QueryRow::offset(lane % 16, 2 * step + lane / 16));
+    }
+}
+
+using Query = unsigned[kRowTiles][kQueryInRegisters ? kSteps : 1][4];
+
+// scores = Q K^T of this warp's keys.
+template <class Key>
+__device__ __forceinline__ void multiply_scores(WarpRows &w, Query &query, const char *q_tile, const char *k_tile) {
+    int lane = threadIdx.x % 32;
+    unsigned keys = shared_address(k_tile);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) w.scores[m][n][e] = 0.0f;
+    constexpr int kFetched = kKeyCodes ? 4 : 1;  // k16 steps of one fetch
+#pragma unroll
+    for (int first = 0; first < kSteps; first += kFetched) {
+        if constexpr (!kQueryInRegisters && !kKeyCodes) {
+#pragma unroll
+            for (int m = 0; m < kRowTiles; m++) fetch_query(query[m][0], q_tile, m, first);
+        }
+        if constexpr (sizeof(Key) == 1) {
+#pragma unroll
+            for (int n = 0; n < kKeyTiles; n++) {
+                const uint4 codes = *reinterpret_cast<const uint4 *>(
+                    k_tile + KeyRow::offset(n * 8 + lane / 4, first / 4 * 4 + lane % 4));
+                const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+                for (int s = 0; s < 4; s++) {
+                    unsigned b0 = widen<T, 0, 1>(Key{}, words[s]), b1 = widen<T, 2, 3>(Key{}, words[s]);
+#pragma unroll
+                    for (int m = 0; m < kRowTiles; m++) {
+                        unsigned a[4];
+                        if constexpr (!kQueryInRegisters) fetch_query(a, q_tile, m, first + s);
+                        multiply<T>(w.scores[m][n], kQueryInRegisters ? query[m][first + s] : a, b0, b1);
+                    }
+                }
+            }
+        } else {
+#pragma unroll
+            for (int n = 0; n < kKeyTiles / 2; n++) {
+                unsigned b[4];
+                load_matrices(b, keys + n * 16 * kKeyBytes +
+                                     KeyRow::offset(lane % 8 + lane / 16 * 8, 2 * first + lane / 8 % 2));
+#pragma unroll
+                for (int m = 0; m < kRowTiles; m++) {
+                    const unsigned(&a)[4] = query[m][kQueryInRegisters ? first : 0];
+                    multiply<T>(w.scores[m][2 * n], a, b[0], b[1]);
+                    multiply<T>(w.scores[m][2 * n + 1], a, b[2], b[3]);
+                }
+            }
+        }
+    }
+}
+
+// output += P V of this warp's keys, P rounded to T. Codes of V come as [2c][2g], [2c][2g+1], [2c+1][2g], [2c+1][2g+1]
+// (row, column) in one word: even columns make one operand and odd columns the next, see `output_column`.
+template <class Value>
+__device__ __forceinline__ void multiply_output(WarpRows &w, const char *v_tile) {
+    int lane = threadIdx.x % 32;
+    unsigned values = shared_address(v_tile);
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; step++) {
+        unsigned a[kRowTiles][4];
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const float(&p)[4] = w.scores[m][2 * step + half];
+                a[m][2 * half] = pack<T>(p[0], p[1]);
+                a[m][2 * half + 1] = pack<T>(p[2], p[3]);
+            }
+#pragma unroll
+        for (int n = 0; n < kValueBytes / 32; n++) {  // two chunks of columns at a time
+            unsigned b[4];
+            unsigned tile = values + step * 16 * kValueBytes;
+            load_matrices_transposed(b, tile + ValueRow::offset(lane % 16, 2 * n + lane / 16));
+#pragma unroll
+            for (int m = 0; m < kRowTiles; m++) {
+                if constexpr (sizeof(Value) == 1) {
+#pragma unroll
+                    for (int chunk = 0; chunk < 2; chunk++) {
+                        unsigned low = b[2 * chunk], high = b[2 * chunk + 1];
+                        multiply<T>(w.output[m][4 * n + 2 * chunk], a[m], widen<T, 0, 2>(Value{}, low),
+                                    widen<T, 0, 2>(Value{}, high));
+                        multiply<T>(w.output[m][4 * n + 2 * chunk + 1], a[m], widen<T, 1, 3>(Value{}, low),
+                                    widen<T, 1, 3>(Value{}, high));
+                    }
+                } else {
+                    multiply<T>(w.output[m][2 * n], a[m], b[0], b[1]);
+                    multiply<T>(w.output[m][2 * n + 1], a[m], b[2], b[3]);
+                }
+            }
+        }
+    }
+}
+
+// Column of O that element `e` (0 or 1) of output tile n is.
+__device__ __forceinline__ int output_column(int n, int e) {
+    int lane = threadIdx.x % 4;
+    return kValueCodes ? n / 2 * 16 + lane * 4 + 2 * e + n % 2 : n * 8 + lane * 2 + e;
+}
+
+// Hides keys from `keys` on, and under a mask those outside each row's diagonal and window. Keys count from the warp's
+// first; `token` are those of the lane's rows.
+__device__ __forceinline__ void mask(WarpRows &w, const int (&token)[kRowTiles][2], int keys, int diagonal,
+                                     int window) {
+    int column = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int end = token[m][half] + diagonal + 1, first = end - window;
+            end = CAUSAL ? min(end, keys) : keys;
+#pragma unroll
+            for (int n = 0; n < kKeyTiles; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    int key = column + n * 8 + e;
+                    if (key >= end || (WINDOW && key < first)) w.scores[m][n][2 * half + e] = -CUDART_INF_F;
+                }
+        }
+}
+
+// Multiplies column j of the scores by scale[j].
+__device__ __forceinline__ void scale_columns(WarpRows &w, const float *scale) {
+#pragma unroll
+    for (int n = 0; n < kKeyTiles; n++) {
+        float2 s = *reinterpret_cast<const float2 *>(scale + n * 8 + threadIdx.x % 4 * 2);
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) w.scores[m][n][e] *= e % 2 ? s.y : s.x;
+    }
+}
+
+// Raises the running maxima, rescales what was summed before where that changes it, and turns scores into P.
+__device__ __forceinline__ void online_softmax(WarpRows &w, float scale_log2) {
+    float decay[kRowTiles][2];
+    bool rose = false;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float top = w.maximum[m][half];
+#pragma unroll
+            for (int n = 0; n < kKeyTiles; n++)
+                top = fmaxf(top, fmaxf(w.scores[m][n][2 * half], w.scores[m][n][2 * half + 1]));
+            top = lane_max<4>(top);
+            float shift = safe_maximum(top) * scale_log2;
+            decay[m][half] = exp2_fast(w.maximum[m][half] * scale_log2 - shift);
+            rose |= top != w.maximum[m][half];
+            w.maximum[m][half] = top;
+            float total = w.total[m][half] * decay[m][half];
+#pragma unroll
+            for (int n = 0; n < kKeyTiles; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float &s = w.scores[m][n][2 * half + e];
+                    s = exp2_fast(fmaf(s, scale_log2, -shift));
+                    total += s;
+                }
+            w.total[m][half] = total;
+        }
+    if (!__any_sync(~0u, rose)) return;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kOutputTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) w.output[m][n][e] *= decay[m][e / 2];
+}
