@@ -2,7 +2,7 @@
 
 How the state of the L2 is made, as ncu must run a kernel several times to read all of `counters.METRICS`:
 
-- `cold`: kernel replay with `--cache-control all`. ncu restores memory and empties the caches before every pass of every
+- `cold`: kernel replay with `--cache-control all`. ncu restores memory and empties the caches before every pass of each
   kernel, so each kernel starts with an empty L2, and the process runs only once.
 - `warm`: application replay with `--cache-control none`. The whole process runs once per pass, and makes each call once
   before the one that is counted, so that the L2 holds what the call before left. Kernel replay cannot do that: between
