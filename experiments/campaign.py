@@ -16,18 +16,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels_cupy.algorithms import KERNELS, kernel_module, kernels
-from kernels_cupy.campaign import COUNTED, REPLAY, Case, case_of, count, read
+from kernels_cupy.algorithms import KERNELS, kernel_module
+from kernels_cupy.campaign import COUNTED, REPLAY, Case, case_of, compile_into, count, read
 from kernels_cupy.errors import CompileError, Unavailable
-from kernels_cupy.kernel import compile_all
-from kernels_cupy.stopwatch import BETWEEN
 from traces.algorithms import algorithm as trace_algorithm
 from traces.algorithms import default_shape
 from traces.problem import AttentionProblem
@@ -214,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.list:
             _list(names)
         elif options.compile:
-            _compile(names, options.arch, options.compile)
+            compile_into(options.compile, [case.plan for name in names for case in cases(name)[0]], options.arch)
         else:
             from kernels_cupy.gpu import current_gpu
 
@@ -251,22 +248,6 @@ def _estimate(l2: str, batch: Sequence[Case]) -> float:
     if l2 == "warm":
         return PASSES * once
     return once + PASSES * size / BYTES_PER_SECOND
-
-
-def _compile(names: Sequence[str], arch: str, folder: Path) -> None:
-    """Fill `folder` with the cubins of every case and of the stopwatch."""
-    from kernels_cupy.compile import compile_source
-
-    folder.mkdir(parents=True, exist_ok=True)
-    specs = {}
-    for name in names:
-        for case in cases(name)[0]:
-            for spec in kernels(case.plan):
-                specs[spec.source, json.dumps(dict(spec.defines), sort_keys=True)] = spec
-    for compiled in (*compile_all(list(specs.values()), arch), compile_source(BETWEEN, {}, arch)):
-        for path in (compiled.path, compiled.path.with_suffix(".json")):
-            shutil.copy(path, folder)
-    print(f"{len(specs)} kernels and the stopwatch's in {folder}")
 
 
 def _described(p: AttentionProblem) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from kernels_cupy.algorithms import KERNELS, kernel_module, kernels, make_plan
-from kernels_cupy.campaign import sources
+from kernels_cupy.campaign import compile_into, sources
 from kernels_cupy.errors import CompileError, Unavailable
 from kernels_cupy.gpu import Gpu, current_gpu
 from kernels_cupy.provenance import provenance
@@ -34,6 +34,7 @@ from traces.problem import AttentionProblem
 __all__ = ["Line", "Ratio", "judged", "main", "shapes"]
 
 BAD_INPUT = 2
+SM_COUNT = 132
 COPY_BYTES = 4 << 30
 PAGE_SIZE = 16
 NOT_FOR_SPEED = ("flash1",)
@@ -151,11 +152,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, default=Path("kernel_speed.csv"), help="CSV to write")
     parser.add_argument("--repeat", type=int, default=10, metavar="N", help="timed calls, of which the median counts")
     parser.add_argument("--limit", type=float, default=60, metavar="SECONDS", help="stop then (default 60)")
+    parser.add_argument(
+        "--compile", type=Path, metavar="FOLDER", help="compile into FOLDER, for GPUSIM_CUBINS elsewhere"
+    )
+    parser.add_argument("--arch", default="sm_90a", help="target of --compile (default sm_90a)")
     options = parser.parse_args(arguments)
     names = options.algorithms or [name for name in KERNELS if name not in NOT_FOR_SPEED]
     try:
         for name in names:
             kernel_module(name)
+        if options.compile:
+            plans = [
+                plan for work, p in shapes() for plan in _plans(names, work, p, SM_COUNT) if isinstance(plan, Plan)
+            ]
+            compile_into(options.compile, plans, options.arch)
+            return 0
         return _measure(names, options.output, options.repeat, options.limit)
     except (ValueError, Unavailable, CompileError) as error:
         print(f"kernel_speed: error: {error}", file=sys.stderr)
@@ -202,25 +213,28 @@ def _own_times(names: Sequence[str], work: str, problem: AttentionProblem, gpu: 
     from kernels_cupy.run import Session
 
     times = {}
-    for name in names:
-        if (default_shape(name).get("seq") == 1) != (work == "decode"):
-            continue
-        try:
-            plan = _plan(name, problem, gpu)
-            if work != "decode" and plan.work != work:
-                continue
-            times[name] = Session(plan, None).time(repeat).median_us
-        except ValueError as refusal:
-            print(f"  {name}: refused: {refusal}")
-        cupy.get_default_memory_pool().free_all_blocks()
+    for plan in _plans(names, work, problem, gpu.sm_count):
+        if isinstance(plan, Plan):
+            times[plan.algorithm] = Session(plan, None).time(repeat).median_us
+            cupy.get_default_memory_pool().free_all_blocks()
+        else:
+            print(f"  refused: {plan}")
     return times
 
 
-def _plan(name: str, problem: AttentionProblem, gpu: Gpu) -> Plan:
-    p = replace(problem, page_size=PAGE_SIZE) if name == "paged_decode" else problem
-    plan = make_plan(name, p, gpu.sm_count)
-    kernels(plan)
-    return plan
+def _plans(names: Sequence[str], work: str, problem: AttentionProblem, sm_count: int) -> Iterator[Plan | ValueError]:
+    """The plan of every algorithm that does this work, or why its kernels refuse the problem."""
+    for name in names:
+        p = replace(problem, page_size=PAGE_SIZE) if name == "paged_decode" else problem
+        if (default_shape(name).get("seq") == 1) != (work == "decode"):
+            continue
+        try:
+            plan = make_plan(name, p, sm_count)
+            if work in ("decode", plan.work):
+                kernels(plan)
+                yield plan
+        except ValueError as refusal:
+            yield refusal
 
 
 def _copy_bandwidth(gpu: Gpu, repeat: int) -> float:

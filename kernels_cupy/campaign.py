@@ -16,6 +16,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -25,10 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from kernels_cupy.algorithms import kernels, make_plan
-from kernels_cupy.compile import INCLUDE
+from kernels_cupy.compile import INCLUDE, compile_source
 from kernels_cupy.counters import BYTES, ncu_version, parse, run_ncu
 from kernels_cupy.errors import Unavailable
+from kernels_cupy.kernel import compile_all
 from kernels_cupy.provenance import provenance
+from kernels_cupy.stopwatch import BETWEEN
 from kernels_cupy.toolkit import require_gpu
 from traces.algorithms import algorithm as trace_algorithm
 from traces.launch import Plan
@@ -71,6 +74,19 @@ def sources() -> list[Path]:
     """Every CUDA file that a kernel of an algorithm may come from."""
     root = INCLUDE.parent
     return sorted([*root.glob("*.cu"), *(root / "algorithms").glob("*.cu"), *INCLUDE.glob("*.cuh")])
+
+
+def compile_into(folder: Path, plans: Iterable[Plan], arch: str) -> None:
+    """Put the cubins of the kernels of `plans`, and of the stopwatch, into `folder`, for `GPUSIM_CUBINS` elsewhere."""
+    folder.mkdir(parents=True, exist_ok=True)
+    specs = {
+        (spec.source, json.dumps(dict(spec.defines), sort_keys=True)): spec for plan in plans for spec in kernels(plan)
+    }
+    for compiled in (*compile_all(list(specs.values()), arch), compile_source(BETWEEN, {}, arch)):
+        for path in (compiled.path, compiled.path.with_suffix(".json")):
+            if path.parent != folder:
+                shutil.copy(path, folder)
+    print(f"{len(specs)} kernels and the stopwatch's in {folder}")
 
 
 def count(batches: Iterable[tuple[str, Sequence[Case]]], output: Path, limit_s: float) -> bool:

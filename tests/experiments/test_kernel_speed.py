@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from experiments.kernel_speed import Ratio, judged, main, shapes
@@ -55,3 +57,9 @@ def test_is_every_shape_one_that_some_kernel_does() -> None:
 def test_is_an_unknown_algorithm_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flsh2"]) == 2
     assert capsys.readouterr().err.startswith("kernel_speed: error: algorithm 'flsh2' has no CUDA kernels")
+
+
+def test_are_a_runs_kernels_compiled_ahead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["naive", "--compile", str(tmp_path / "cubins")]) == 0
+    made = {path.name.partition("-")[0] for path in (tmp_path / "cubins").glob("*.cubin")}
+    assert made == {"gemm", "naive", "between"} and len(list((tmp_path / "cubins").glob("*.json"))) > 2
