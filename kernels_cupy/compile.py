@@ -3,7 +3,8 @@
     compiled = compile_source(Path("softmax.cu"), {"T": "__half", "ITEMS": 2}, "sm_90a")
     compiled.reports["softmax"].registers
 
-A cubin is found again by everything that went into it: source, headers, defines, target and compiler version.
+A cubin is found again by everything that went into it: source, headers, defines, target and compiler version. Those in
+the folder `$GPUSIM_CUBINS`, compiled elsewhere (copy a cache there), are used whatever compiler made them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ _ONE_AT_A_TIME = threading.Lock()
 """NVRTC mixes up the logs of compilations in several threads."""
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+
+CARRIED = "GPUSIM_CUBINS"
+"""Environment variable: a folder of cubins to look into before compiling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +86,16 @@ def compile_source(source: Path, defines: Mapping[str, int | str], arch: str) ->
         CompileError: with the compiler's log.
         Unavailable: no CuPy or no CUDA headers.
     """
-    options = _options(defines, arch)
-    path = _path(source, options, arch)
+    options, path = _options(defines, arch), _path(source, defines, arch)
     with _ONE_AT_A_TIME:
         if not _is_complete(path):
-            _compile(source, options, path)
+            _compile(source, [*options, *(f"-I{folder}" for folder in (INCLUDE, *include_folders()))], path)
     return _recall(path)
 
 
 def is_compiled(source: Path, defines: Mapping[str, int | str], arch: str) -> bool:
     """Whether the cache has it."""
-    return _is_complete(_path(source, _options(defines, arch), arch))
+    return _is_complete(_path(source, defines, arch))
 
 
 def compile_together(jobs: Iterable[tuple[Path, Mapping[str, int | str], str]]) -> None:
@@ -113,16 +116,21 @@ def compile_together(jobs: Iterable[tuple[Path, Mapping[str, int | str], str]]) 
 
 def _options(defines: Mapping[str, int | str], arch: str) -> list[str]:
     macros = [f"-D{name}={value}" for name, value in sorted(defines.items())]
-    folders = [f"-I{folder}" for folder in (INCLUDE, *include_folders())]
-    return [f"--gpu-architecture={arch}", *OPTIONS, *macros, *folders]
+    return [f"--gpu-architecture={arch}", *OPTIONS, *macros]
 
 
-def _path(source: Path, options: list[str], arch: str) -> Path:
-    """Where the cubin is or will be: the name is a digest of all that goes into it."""
-    digest = hashlib.sha256(repr((options, cupy_module().cuda.nvrtc.getVersion())).encode())
+def _path(source: Path, defines: Mapping[str, int | str], arch: str) -> Path:
+    """Where the cubin is or will be: the name is a digest of all that goes into it, and the compiler's version."""
+    digest = hashlib.sha256(repr(_options(defines, arch)).encode())
     for file in (source, *sorted(INCLUDE.glob("*.cuh"))):
         digest.update(f"\0{file.name}\0".encode() + file.read_bytes())
-    return user_cache_folder("cubin") / f"{source.stem}-{arch}-{digest.hexdigest()[:24]}.cubin"
+    name = f"{source.stem}-{arch}-{digest.hexdigest()[:24]}-nvrtc"
+    carried = os.environ.get(CARRIED)
+    found = sorted(path for path in Path(carried).glob(f"{name}*.cubin") if _is_complete(path)) if carried else []
+    if found:
+        return found[-1]
+    version = ".".join(map(str, cupy_module().cuda.nvrtc.getVersion()))
+    return user_cache_folder("cubin") / f"{name}{version}.cubin"
 
 
 def _is_complete(path: Path) -> bool:

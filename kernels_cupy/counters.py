@@ -13,10 +13,12 @@ import io
 import json
 import math
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -117,28 +119,62 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _profile(plan: Plan, l2: str, seed: int) -> str:
-    tool = shutil.which("ncu")
-    if tool is None:
-        raise Unavailable(
-            "Nsight Compute (ncu) is not on the PATH; it comes with the CUDA toolkit, or from developer.nvidia.com"
-        )
     job = {"algorithm": plan.algorithm, "problem": plan.problem.to_dict(), "schedule": asdict(plan.schedule)}
-    command = [tool, "--csv", "--print-units", "base", "--clock-control", "none", "--replay-mode", "application"]
-    command += ["--cache-control", "all" if l2 == "flush" else "none", "--profile-from-start", "off"]
-    command += ["--metrics", ",".join(METRICS)]
-    command += [sys.executable, "-m", "kernels_cupy.counters", json.dumps(job | {"l2": l2, "seed": seed})]
+    options = ["--replay-mode", "application", "--cache-control", "all" if l2 == "flush" else "none"]
+    return run_ncu(options, ["kernels_cupy.counters", json.dumps(job | {"l2": l2, "seed": seed})])
+
+
+def run_ncu(options: Sequence[str], child: Sequence[str], timeout_s: float | None = None) -> str:
+    """What ncu prints of `METRICS` of the kernels that a module launches between cudaProfilerStart and Stop.
+
+    Args:
+        options: of ncu, for replay and caches.
+        child: the module and its arguments.
+        timeout_s: when to end both.
+
+    Raises:
+        Unavailable: no ncu, no permission to read counters, or not in time; else what ncu says.
+    """
+    command = [_tool(), "--csv", "--print-units", "base", "--clock-control", "none", "--profile-from-start", "off"]
+    command += [*options, "--metrics", ",".join(METRICS), sys.executable, "-m", *child]
     root = str(Path(__file__).parent.parent)
     path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, check=False)
-    said = done.stdout + done.stderr
+    environment = os.environ | {"PYTHONPATH": path}
+    # A session of its own, so that ncu's children end with it.
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise Unavailable(f"ncu was not done in {timeout_s:.0f} s") from None
+    said = output + errors
     if PERMISSION in said:
         raise Unavailable(
             "ncu may not read the GPU's counters; run as root, or load the NVIDIA driver with "
             "NVreg_RestrictProfilingToAdminUsers=0"
         )
-    if done.returncode:
-        raise Unavailable(f"ncu failed with status {done.returncode}:\n{said.strip()}")
-    return done.stdout
+    if process.returncode:
+        raise Unavailable(f"ncu failed with status {process.returncode}:\n{said.strip()}")
+    return output
+
+
+def ncu_version() -> str:
+    """Version of Nsight Compute; Unavailable without it."""
+    done = subprocess.run([_tool(), "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"Version (\S+)", done.stdout)
+    return found[1] if found else "unknown"
+
+
+def _tool() -> str:
+    tool = shutil.which("ncu")
+    if tool is None:
+        raise Unavailable(
+            "Nsight Compute (ncu) is not on the PATH; it comes with the CUDA toolkit, or from developer.nvidia.com"
+        )
+    return tool
 
 
 def _run_job(text: str) -> None:

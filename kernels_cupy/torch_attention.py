@@ -14,7 +14,11 @@ from kernels_cupy.gpu import Gpu
 from kernels_cupy.stopwatch import Stopwatch
 from traces.problem import AttentionProblem
 
-BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 

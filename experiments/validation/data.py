@@ -53,12 +53,12 @@ def sm_reads(gpu: str) -> list[SmRead]:
         rows = csv.DictReader(line for line in file if not line.startswith("#"))
         return [
             SmRead(
-                row["set"],
-                int(row["sms"]),
-                int(row["ctas_per_sm"]),
-                int(row["threads"]),
-                int(row["depth"]),
-                float(row["bytes_per_clk_slowest"]),
+                which=row["set"],
+                sms=int(row["sms"]),
+                ctas_per_sm=int(row["ctas_per_sm"]),
+                threads=int(row["threads"]),
+                depth=int(row["depth"]),
+                bytes_per_clk=float(row["bytes_per_clk_slowest"]),
             )
             for row in rows
         ]

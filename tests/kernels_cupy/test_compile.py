@@ -105,3 +105,11 @@ def test_is_a_broken_one_among_many_said(source: Path) -> None:
     specs = [KernelSpec("count", source, "count", {"N": n}, (1, 1, 1), (1, 1, 1), 0, ("X",)) for n in (50, "nonsense")]
     with pytest.raises(CompileError, match="-DN=nonsense"):
         compile_all(specs, "sm_80")
+
+
+def test_is_a_cubin_of_another_machine_used(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = compile_source(source, {"N": 300}, "sm_90a").path.parent
+    monkeypatch.setenv("GPUSIM_CACHE", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("GPUSIM_CUBINS", str(made))
+    assert compile_source(source, {"N": 300}, "sm_90a").path.parent == made
+    assert compile_source(source, {"N": 400}, "sm_90a").path.parent == tmp_path / "elsewhere" / "cubin"

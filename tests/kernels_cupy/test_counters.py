@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,13 +15,18 @@ HEADER = '"ID","Process ID","Kernel Name","Grid Size","Metric Name","Metric Unit
 
 
 def table(kernels: dict[str, dict[str, str]]) -> str:
-    """What ncu prints: its own lines, then the CSV."""
-    rows = [
+    """What ncu prints of kernels of different names."""
+    return rows(list(kernels.items()))
+
+
+def rows(kernels: Sequence[tuple[str, dict[str, str]]]) -> str:
+    """What ncu prints of launches: its own lines, then the CSV."""
+    lines = [
         f'"{number}","7","{name}","(1, 1, 1)","{metric}","byte","{value}"'
-        for number, (name, metrics) in enumerate(kernels.items())
+        for number, (name, metrics) in enumerate(kernels)
         for metric, value in metrics.items()
     ]
-    return "\n".join(["==PROF== Connected to process 7", "", HEADER, *rows, ""])
+    return "\n".join(["==PROF== Connected to process 7", "", HEADER, *lines, ""])
 
 
 def values(**changed: str) -> dict[str, str]:
@@ -82,3 +88,14 @@ def test_is_a_failing_ncu_explained(
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     with pytest.raises(Unavailable, match=message):
         counters.measure_counters(plan_of("naive", seq=64), "warm")
+
+
+def test_is_a_run_that_takes_too_long_ended(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("bin")
+    (folder / "ncu").write_text("#!/bin/sh\nsleep 60\n")
+    (folder / "ncu").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    with pytest.raises(Unavailable, match="ncu was not done in 0 s"):
+        counters.run_ncu([], ["none"], 0.2)

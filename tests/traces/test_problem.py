@@ -88,8 +88,9 @@ def test_is_a_wrong_schedule_key_or_value_refused(name: str) -> None:
         schedule.changed({"tile_q": "wide"})
     with pytest.raises(ValueError, match="tile_q must be a positive multiple of"):
         schedule.changed({"tile_q": 3})
-    with pytest.raises(ValueError, match="stages must be"):
-        schedule.changed({"stages": 0})
+    if hasattr(schedule, "stages"):
+        with pytest.raises(ValueError, match="stages must be"):
+            schedule.changed({"stages": 0})
 
 
 def test_is_a_misspelt_algorithm_answered_with_its_neighbour() -> None:

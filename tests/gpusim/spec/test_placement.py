@@ -34,5 +34,5 @@ def test_do_gpcs_keep_their_size_when_sms_are_added() -> None:
 
 
 def test_is_a_gpc_without_number_refused() -> None:
-    with pytest.raises(UserError, match=r"sm.gpc_of_sm holds a number outside 0 to 0"):
+    with pytest.raises(UserError, match=r"sm\.gpc_of_sm holds a number outside 0 to 0"):
         load_gpu("h200", ["sm.count=2", "sm.gpcs=1", "sm.gpc_of_sm=[0, 1]"])

@@ -13,6 +13,7 @@ from tests.gpusim.memory.systems import MIB, system
 
 UNBOUND = (
     "l2.size=0",
+    "noc.gpc_port=1000000B/clk",
     "sm.read_port=1e9B/clk",
     "sm.write_port=1e9B/clk",
     "sm.max_inflight=1GiB",
