@@ -110,9 +110,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         if (block < blocks) {
             char *stage = stage_of(block);
             int row = block * kRows;
-            copy_tile<T, kRows, DIM, kChunk, kThreads>(stage, q, pitch, row, seq, 0, DIM);
+            stream_tile<T, kRows, DIM, kChunk, kThreads>(stage, q, pitch, row, seq, 0, DIM);
             if (step > 0) {
-                copy_tile<float, kRows, DIM, 4, kThreads>(stage + kQueryBytes, running, DIM, row - finished,
+                stream_tile<float, kRows, DIM, 4, kThreads>(stage + kQueryBytes, running, DIM, row - finished,
                                                           seq - finished, 0, DIM);
                 if (threadIdx.x < kRows)
                     copy_async<4>(shared_address(stage + kQueryBytes + kOutputBytes) + 4 * threadIdx.x,
@@ -125,8 +125,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     for (int step = 0; step < steps; step++) {
         int first_key = step * TILE_KV, first = 0;
         while (first < blocks && !takes_part(first, step)) first++;
-        copy_tile<T, TILE_KV, DIM, kChunk, kThreads>(k_tile, k, kv_pitch, first_key, seq_kv, 0, DIM);
-        copy_tile<T, TILE_KV, DIM, kChunk, kThreads>(v_tile, v, kv_pitch, first_key, seq_kv, 0, DIM);
+        stream_tile<T, TILE_KV, DIM, kChunk, kThreads>(k_tile, k, kv_pitch, first_key, seq_kv, 0, DIM);
+        stream_tile<T, TILE_KV, DIM, kChunk, kThreads>(v_tile, v, kv_pitch, first_key, seq_kv, 0, DIM);
         for (int ahead = 0; ahead < STAGES - 1; ahead++) fetch(step, first + ahead);
 
         for (int block = first; block < blocks; block++) {

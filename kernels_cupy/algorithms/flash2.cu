@@ -225,17 +225,17 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     auto copy_keys = [&](int position) {
         char *tile = k_tiles + position % STAGES * TILE_KV * kKeyBytes;
         if (position < blocks)
-            copy_tile<T, TILE_KV, kDepth, ALIGNED_K, kThreads>(tile, k, k_pitch, first_key(position), keys, 0, DIM);
+            stream_tile<T, TILE_KV, kDepth, ALIGNED_K, kThreads>(tile, k, k_pitch, first_key(position), keys, 0, DIM);
         commit_copies();
     };
     auto copy_values = [&](int position) {
         char *tile = v_tiles + position % STAGES * TILE_KV * kValueBytes;
         if (position < blocks)
-            copy_tile<T, TILE_KV, kDepthV, ALIGNED_V, kThreads>(tile, v, v_pitch, first_key(position), keys, 0, DIM_V);
+            stream_tile<T, TILE_KV, kDepthV, ALIGNED_V, kThreads>(tile, v, v_pitch, first_key(position), keys, 0, DIM_V);
         commit_copies();
     };
 
-    if (blocks) copy_tile<T, TILE_Q, kDepth, ALIGNED_K, kThreads>(q_tile, q, pitch, 0, x.rows, 0, DIM);
+    if (blocks) stream_tile<T, TILE_Q, kDepth, ALIGNED_K, kThreads>(q_tile, q, pitch, 0, x.rows, 0, DIM);
     copy_keys(0);
 #pragma unroll
     for (int position = 0; position < STAGES - 1; position++) {

@@ -53,28 +53,13 @@ __device__ __forceinline__ void wait_copies() {
 //
 // Vector is the number of elements that are aligned to their common size throughout: 8, 4, 2, or 1 (then it is an
 // ordinary copy, since cp.async has no 2-byte form).
-template <class Element, int Rows, int Cols, int Vector, int Threads>
+template <class Element, int Rows, int Cols, int Vector, int Threads, int MostUnrolled = 16>
 __device__ __forceinline__ void copy_tile(char *tile, const Element *matrix, long long pitch, int row, int rows, int col,
                                           int cols) {
     using Layout = SharedRows<Cols * sizeof(Element)>;
     constexpr int kPerChunk = 16 / sizeof(Element);
     constexpr int kCount = Rows * Layout::kChunks;
-    if constexpr (Vector == kPerChunk && Threads % (8 * Layout::kChunks) == 0) {
-        // A thread copies the same chunk of every kPass-th row. All of these are swizzled alike, so that their addresses
-        // are constants apart: a whole tile costs hardly more instructions than its copies.
-        constexpr int kPass = Threads / Layout::kChunks;
-        if (row + Rows <= rows && col + Cols <= cols) {
-            int r = threadIdx.x / Layout::kChunks, chunk = threadIdx.x % Layout::kChunks;
-            unsigned target = shared_address(tile) + Layout::offset(r, chunk);
-            const Element *source = matrix + (row + r) * pitch + col + chunk * kPerChunk;
-#pragma unroll
-            for (int first = 0; first < Rows; first += kPass)
-                if (first + kPass <= Rows || first + r < Rows)
-                    copy_chunk(target + first * Cols * sizeof(Element), source + first * pitch);
-            return;
-        }
-    }
-    constexpr int kUnroll = 1;  // ragged tiles are few, and unrolling takes registers
+    constexpr int kUnroll = Vector == kPerChunk ? MostUnrolled : 1;  // narrow copies are slow anyway, and need registers
 #pragma unroll kUnroll
     for (int n = 0; n < (kCount + Threads - 1) / Threads; n++) {
         int i = n * Threads + threadIdx.x;
@@ -94,6 +79,31 @@ __device__ __forceinline__ void copy_tile(char *tile, const Element *matrix, lon
             }
         }
     }
+}
+
+// The same for streams of tiles of which all but a few are whole: such a tile costs hardly more instructions than its
+// copies, and the others are not unrolled, to save registers.
+template <class Element, int Rows, int Cols, int Vector, int Threads>
+__device__ __forceinline__ void stream_tile(char *tile, const Element *matrix, long long pitch, int row, int rows,
+                                            int col, int cols) {
+    using Layout = SharedRows<Cols * sizeof(Element)>;
+    constexpr int kPerChunk = 16 / sizeof(Element);
+    if constexpr (Vector == kPerChunk && Threads % (8 * Layout::kChunks) == 0) {
+        // A thread copies the same chunk of every kPass-th row. All of these are swizzled alike, so that their addresses
+        // are constants apart: a whole tile costs hardly more instructions than its copies.
+        constexpr int kPass = Threads / Layout::kChunks;
+        if (row + Rows <= rows && col + Cols <= cols) {
+            int r = threadIdx.x / Layout::kChunks, chunk = threadIdx.x % Layout::kChunks;
+            unsigned target = shared_address(tile) + Layout::offset(r, chunk);
+            const Element *source = matrix + (row + r) * pitch + col + chunk * kPerChunk;
+#pragma unroll
+            for (int first = 0; first < Rows; first += kPass)
+                if (first + kPass <= Rows || first + r < Rows)
+                    copy_chunk(target + first * Cols * sizeof(Element), source + first * pitch);
+            return;
+        }
+    }
+    copy_tile<Element, Rows, Cols, Vector, Threads, 1>(tile, matrix, pitch, row, rows, col, cols);
 }
 
 // Stores the Rows x Cols tile to (row, col) of a matrix of `rows` x `cols`, the inverse of copy_tile; what lies outside
