@@ -113,7 +113,7 @@ def _read(matrices: tuple[Matrix, ...], group: int, groups: int, depth: int, per
             yield Wait(piece)
             if per_word:
                 words = min(depth, matrix.rows - row) * width
-                yield Vector(lambda: None, (), instructions=int(words * per_word))
+                yield Vector(lambda: None, (), instructions=int(words * per_word), results=0)
 
 
 def _write(matrices: tuple[Matrix, ...], group: int, groups: int, depth: int) -> Program:

@@ -23,7 +23,7 @@ from traces.ops import HINTS, Arrive, Await, Barrier, Load, Matmul, Op, Reduce, 
 SYNC_CYCLES = 150.0
 """Latency of dependent row work: shuffles of the row maximum and sum, conversions; fitted with the next two."""
 SUM_CYCLES = 50.0
-"""Latency of work that needs no other thread's values and yields none: a loop that adds up what it loads; fitted to
+"""Latency of work that yields no value: each thread adds up what it loads, and nobody waits for the sum; fitted to
 reads by few threads (experiments/measured/h200/sm_bandwidth.csv)."""
 MATMUL_LATENCY_CYCLES = {"wgmma": 128.0, "mma_sync": 33.0}
 """From the end of a product's issue to its accumulators: mma.sync m16n8k16 takes about 33 cycles, a full wgmma about
@@ -241,7 +241,7 @@ class _Compiler:
         if cycles:
             half = op.shared_bytes // 64
             row = {oc.CODE: oc.VECTOR, oc.SHARED_READ: half, oc.SHARED_WRITE: half}
-            latency = SYNC_CYCLES if op.inputs else SUM_CYCLES
+            latency = SYNC_CYCLES if op.results else SUM_CYCLES
             self._emit(agent, row, (0.0, cycles, latency, 0.0))
         if op.results == 1:
             return op.inputs[0] if not cycles else None  # free work is a view of its input
