@@ -31,7 +31,7 @@ def test_is_the_best_plan_one_that_fits_and_no_costlier_than_the_default(algorit
     check_fits(plan, gpu)
     default = make_plan(algorithm, problem, gpu)
     if reason.endswith("the default does not fit"):
-        assert (algorithm, problem.dtype) == ("naive", "fp32")
+        assert algorithm in ("naive", "naive_online_softmax") and problem.dtype == "fp32"
     else:
         assert cost_of(plan, gpu).cycles <= CLOSE * cost_of(default, gpu).cycles
     assert "\n" not in reason and reason.startswith(f"{algorithm}: best of ")

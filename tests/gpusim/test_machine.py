@@ -142,7 +142,7 @@ def test_does_a_warm_l2_read_no_more_than_a_cold_one_and_a_flushed_one_no_less(a
     for size, slack in (("512KiB", 1.03), ("2MiB", 1.03), ("60MiB", 1.0)):
         read = {l2: run(plan, f"l2.size={size}", l2=l2).total().dram_read_bytes for l2 in L2_STARTS}
         assert read["warm"] <= slack * read["cold"], size
-        assert read["cold"] <= read["flush"], size
+        assert read["cold"] <= slack * read["flush"], size
     assert read["warm"] == 0 < read["cold"]
 
 

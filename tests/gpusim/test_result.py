@@ -63,7 +63,7 @@ def test_does_the_document_hold_every_field_of_the_contract(document: dict[str, 
 def test_does_the_document_say_what_was_simulated(document: dict[str, Any], result: Result) -> None:
     assert document["gpu"] == "h200" and document["algorithm"] == result.plan.algorithm
     assert document["problem"]["seq_kv"] == 400 and document["problem"]["kv_heads"] == 2
-    assert document["schedule"]["tile_kv"] == result.plan.schedule.tile_kv
+    assert document["schedule"] == result.plan.schedule.to_dict()
     assert [k["name"] for k in document["kernels"]] == [launch.name for launch in result.plan.launches]
     assert list(document["by_tensor"]) == [t.name for t in result.plan.tensors]
 
@@ -95,10 +95,10 @@ def test_do_kernels_follow_each_other(document: dict[str, Any]) -> None:
 def test_are_rates_what_their_names_say(result: Result) -> None:
     total, c = result.total(), result.counts.sum(axis=0)
     assert total.l2_hit_rate == pytest.approx(c[C.L2_HIT] / (c[C.L2_HIT] + c[C.L2_MISS]))
-    # Stores count as hits: what misses is reads only.
+    # Stores count as hits: what misses is reads, and sums that are added to.
     looked_up = total.l2_read_bytes + total.l2_write_bytes
     assert total.l2_hit_rate == pytest.approx(1 - 32 * c[C.L2_MISS] / looked_up)
-    assert 32 * int(c[C.L2_MISS]) <= total.l2_read_bytes
+    assert 32 * int(c[C.L2_MISS]) <= total.l2_read_bytes + 32 * int(c[C.L2_REDUCE])
     gpu = result.gpu
     moved = total.dram_read_bytes + total.dram_write_bytes
     seconds = total.time_us * 1e-6
@@ -178,5 +178,7 @@ def test_is_the_memory_side_cache_in_the_document_only_where_there_is_one() -> N
     assert "memory_side_hit_bytes" not in without["total"]
     assert document["total"]["memory_side_hit_bytes"] > 0
     for k in (*document["kernels"], document["total"]):
-        assert k["memory_side_hit_bytes"] + k["dram_read_bytes"] == without["total"]["dram_read_bytes"]
+        beyond_l2 = k["memory_side_hit_bytes"] + k["dram_read_bytes"]
+        # Not equal: what comes sooner is evicted and merged a little differently.
+        assert beyond_l2 == pytest.approx(without["total"]["dram_read_bytes"], rel=0.01)
     assert sum(t["memory_side_hit_bytes"] for t in document["by_tensor"].values()) > 0
