@@ -4,13 +4,14 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench accuracy clean
 
 help:
 	@echo "make demo   simulate naive attention and FlashAttention-2, write demo.html"
 	@echo "make test   formatting, lint, types and tests"
 	@echo "make lint   formatting, lint and types only"
 	@echo "make bench  speed and accuracy benchmarks"
+	@echo "make accuracy  simulate all that was measured (about an hour of one core), write the tables of README and docs"
 	@echo "make clean  remove .venv and caches"
 
 demo: $(VENV)/.installed
@@ -26,6 +27,9 @@ lint: $(VENV)/.installed-test
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m experiments.bench
+
+accuracy: $(VENV)/.installed
+	$(BIN)/python -m experiments.accuracy --jobs $(WORKERS)
 
 $(VENV)/.created:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gpusim needs Python 3.11 or later; try make PYTHON=python3.12")'

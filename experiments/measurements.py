@@ -30,6 +30,7 @@ __all__ = [
     "attention_calls",
     "capacity_reads",
     "cta_to_sm_order",
+    "has_attention_calls",
     "parse_config",
     "sdpa_speed",
     "writeback_steps",
@@ -160,6 +161,11 @@ def attention_calls(gpu: str, l2: L2State) -> list[MeasuredCall]:
         problem = parse_config(config, causal=algorithm.endswith("_causal"))
         calls.append(MeasuredCall(algorithm, config, l2, problem, tuple(group)))
     return calls
+
+
+def has_attention_calls(gpu: str) -> bool:
+    """Whether attention in PyTorch was measured on the GPU."""
+    return (MEASURED / gpu / "torch_attention_warm.csv").is_file()
 
 
 def capacity_reads(gpu: str) -> list[CapacityRead]:

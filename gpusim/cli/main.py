@@ -16,6 +16,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("simulate", "simulate attention algorithms on a GPU", "gpusim.cli.simulate"),
     ("run", "run the CUDA kernels of an algorithm on this machine's GPU", "gpusim.cli.run"),
+    ("compare", "compare the measured kernels of an algorithm with their simulation", "gpusim.cli.compare"),
     ("validate", "compare simulations with what was measured on real cards", "gpusim.cli.validate"),
     ("gpus", "list the GPUs, or show and compare their figures", "gpusim.cli.gpus"),
     ("algorithms", "list the algorithms and their schedule keys", "gpusim.cli.algorithms"),
