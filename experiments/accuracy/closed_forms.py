@@ -13,7 +13,7 @@ __all__ = ["FUSED", "kernel_table", "run_table"]
 
 MB = 1e6
 STATES = {"warm": "warm", "cold": "cold", "flush": "emptied before each kernel"}
-SUITE_NAMES = {"torch": "PyTorch", "own": "own", "drift": "PyTorch's tiles"}
+SUITE_NAMES = {"torch": "PyTorch", "own": "own", "unmeasured": "PyTorch's tiles"}
 FUSED = ("cudnn", "cudnn_causal", "flash2", "flash3")
 """Forward passes that never write S."""
 
@@ -38,9 +38,6 @@ def run_table(cases: Iterable[Case], stored: Stored, algorithms: Sequence[str]) 
         "simulator off",
     ]
     chosen = [case for case in cases if case.algorithm in algorithms and (case.suite, case.label) in stored]
-    chosen = [
-        case for case in chosen if case.suite != "drift" or not case.label.startswith(f"{case.algorithm} 4 heads")
-    ]
     return markdown_table(head, [_run_cells(case, stored) for case in sorted(chosen, key=_order)])
 
 
@@ -84,10 +81,10 @@ def _kernel_lines(case: Case, stored: Stored) -> list[list[str]]:
     lines = []
     for kernel, measured in zip(stored[case.suite, case.label], case.measured, strict=True):
         reads, writes = KERNEL_TENSORS[kernel.name]
-        closed = (sum(formula[t][0] for t in reads), sum(formula[t][1] for t in writes))
+        read, written = (sum(formula.get(t, (0, 0))[i] for t in names) for i, names in enumerate((reads, writes)))
         cells = [f"{p.batch * p.heads} × {p.seq} × {p.dim}, {STATES[case.l2]}", kernel.name]
-        for number, field in enumerate(("dram_read_bytes", "dram_write_bytes")):
-            cells += [_mb(closed[number]), _mb(measured[field]), _mb(kernel.values[field])]
+        for closed, field in ((read, "dram_read_bytes"), (written, "dram_write_bytes")):
+            cells += [_mb(closed), _mb(measured[field]), _mb(kernel.values[field])]
         lines.append(cells)
     return lines
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -25,7 +26,8 @@ Block = Callable[[Sequence[Case], Stored], str]
 
 
 def _errors(cases: Sequence[Case], stored: Stored) -> str:
-    return f"{LEGEND}\n\n{markdown(rows_of(cases, stored))}"
+    measured = Counter(case.suite for case in cases if case.measured)
+    return f"{LEGEND}\n\n{markdown(rows_of(cases, stored), measured)}"
 
 
 def _by_group(cases: Sequence[Case], stored: Stored) -> str:
@@ -34,6 +36,11 @@ def _by_group(cases: Sequence[Case], stored: Stored) -> str:
 
 def _worst(cases: Sequence[Case], stored: Stored) -> str:
     return _per_suite(rows_of(cases, stored), lambda rows: markdown_table(WORST_HEAD, worst_cells(rows)))
+
+
+def _of_interest(cases: Sequence[Case]) -> list[Case]:
+    """All but the runs that only watch for drift."""
+    return [case for case in cases if case.suite != "drift"]
 
 
 def _per_suite(rows: Sequence[Row], table: Callable[[Sequence[Row]], str]) -> str:
@@ -46,9 +53,9 @@ DOCUMENTS: Mapping[str, Mapping[str, Block]] = {
         "errors": _errors,
         "groups": _by_group,
         "worst": _worst,
-        "naive": lambda cases, stored: run_table(cases, stored, ("naive",)),
+        "naive": lambda cases, stored: run_table(_of_interest(cases), stored, ("naive",)),
         "kernels": lambda cases, stored: kernel_table(cases, stored, BY_KERNEL),
-        "fused": lambda cases, stored: run_table(cases, stored, FUSED),
+        "fused": lambda cases, stored: run_table(_of_interest(cases), stored, FUSED),
     },
 }
 """Document → name of each of its written parts → what makes it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from experiments.accuracy.quantities import FIELDS, QUANTITIES, SMALL_LIMIT, SUITES, TARGETS, Quantity, Target
 from experiments.accuracy.rows import Row, Statistics, groups, statistics, worst
@@ -13,6 +13,7 @@ __all__ = ["ROLES", "error_text", "group_cells", "markdown", "suite_text", "targ
 
 ROLES = {False: "calibration", True: "held out"}
 """`Case.held_out` in words."""
+STATES = {"warm": "L2 warm", "cold": "L2 cold", "flush": "L2 emptied before each kernel"}
 NOTHING = "–"
 
 
@@ -67,20 +68,20 @@ def quantity_cells(rows: Sequence[Row]) -> list[list[str]]:
     return lines
 
 
-QUANTITY_HEAD = ("", "kernels", "mean |error|", "bias", "largest", "correlation", "small: off by", "target", "")
+QUANTITY_HEAD = ("", "kernels", "mean error", "bias", "largest", "correlation", "small: off by", "target", "")
 
 
 def group_cells(rows: Sequence[Row]) -> list[list[str]]:
     """Mean absolute error of every quantity: a line per algorithm, then one per class of shapes and state of the L2."""
     lines = []
-    for key in (lambda r: r.case.algorithm, lambda r: r.case.shape, lambda r: f"L2 {r.case.l2}"):
+    for key in (lambda r: r.case.algorithm, lambda r: r.case.shape, lambda r: STATES[r.case.l2]):
         for name, members in groups(rows, key):
             errors = [error_text(q, statistics(members, q).mean) for q in QUANTITIES]
             lines.append([name, str(len(members)), *errors])
     return lines
 
 
-GROUP_HEAD = ("mean |error|", "kernels", *(q.title for q in QUANTITIES))
+GROUP_HEAD = ("mean error", "kernels", *(q.title for q in QUANTITIES))
 
 
 def worst_cells(rows: Sequence[Row]) -> list[list[str]]:
@@ -119,16 +120,21 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """The table of the README: per suite and quantity, calibration and held-out errors and the target."""
+def markdown(rows: Sequence[Row], measured_runs: Mapping[str, int]) -> str:
+    """The table of the README: per suite and quantity, calibration and held-out errors and the target.
+
+    Args:
+        measured_runs: runs that there are to simulate, by suite.
+    """
     parts = []
     for suite, title in SUITES.items():
         members = [row for row in rows if row.case.suite == suite]
         if not members:
             parts.append(f"**{title[0].upper()}{title[1:]}**: not measured yet.")
             continue
-        runs = len({row.case.label for row in members})
-        parts.append(f"**{title[0].upper()}{title[1:]}**, {len(members)} kernels of {runs} runs:")
+        runs, there_are = len({row.case.label for row in members}), measured_runs[suite]
+        left = f" ({there_are - runs} more are measured, but not simulated yet)" if there_are > runs else ""
+        parts.append(f"**{title[0].upper()}{title[1:]}**, {len(members)} kernels of {runs} runs{left}:")
         parts.append(markdown_table(["", "calibration", "held out", "target", ""], _summary(members, suite)))
     return "\n\n".join(parts)
 

@@ -70,7 +70,7 @@ def test_are_larger_errors_published_only_on_purpose(rows: list[Row], tmp_path: 
     path = tmp_path / "published.csv"
     publish(rows, path=path)
     worse = [replace(row, simulated={**row.simulated, "cycles": 2 * row.measured["cycles"]}) for row in rows]
-    with pytest.raises(Worse, match="torch cycles: mean error 100.00"):
+    with pytest.raises(Worse, match=r"torch cycles: mean error 100\.00"):
         publish(worse, path=path)
     publish(worse, accept_worse=True, path=path)
     assert read_published(path)["torch", "cycles"].mean == pytest.approx(100)
