@@ -7,12 +7,12 @@ BIN := $(VENV)/bin
 .PHONY: help demo test lint bench accuracy clean
 
 help:
-	@echo "make demo   simulate naive attention and FlashAttention-2, write demo.html"
-	@echo "make test   formatting, lint, types and tests"
-	@echo "make lint   formatting, lint and types only"
-	@echo "make bench  speed and accuracy benchmarks"
+	@echo "make demo      simulate naive attention and FlashAttention-2, write demo.html"
+	@echo "make test      formatting, lint, types and tests"
+	@echo "make lint      formatting, lint and types only"
+	@echo "make bench     speed and accuracy benchmarks"
 	@echo "make accuracy  simulate all that was measured (about an hour of one core), write the tables of README and docs"
-	@echo "make clean  remove .venv and caches"
+	@echo "make clean     remove .venv and caches"
 
 demo: $(VENV)/.installed
 	$(BIN)/gpusim simulate naive flash2 --model llama-3.1-8b --seq 4096 --gpu h200 --html demo.html

@@ -8,9 +8,9 @@ start with `#` come first and say where the numbers are from, one `# key: value`
 
 - `algorithm`: registry name.
 - `problem`, `schedule`: JSON objects, as in the JSON contract; every schedule key.
-- `l2`: `cold`, other, clean data was in the L2 before the run; `warm`, the same run was.
+- `l2`: `cold`, the L2 was empty before *every kernel*, as Nsight Compute makes it; `warm`, the same run came before.
 - `kernel`: name of the launch, as simulated.
-- `time_us`: median of CUDA events.
+- `time_us`: duration of the kernel.
 - `FIELDS`: what Nsight Compute counted, under the names of the JSON contract.
 - `held_out`: 1, no figure of the simulator may be fitted to the run; 0, it may.
 """
@@ -29,7 +29,7 @@ from typing import Any
 from experiments.measurements import MEASURED
 from traces.problem import AttentionProblem
 
-__all__ = ["COLUMNS", "FIELDS", "L2_STATES", "PROVENANCE", "OwnRun", "own_path", "own_provenance", "own_runs"]
+__all__ = ["COLUMNS", "FIELDS", "PROVENANCE", "SIMULATED_L2", "OwnRun", "own_path", "own_provenance", "own_runs"]
 
 FIELDS = (
     "cycles",
@@ -45,8 +45,9 @@ FIELDS = (
 """Counted per launch; bytes are sums over the GPU, the hit rate is 0 to 1. An empty cell was not counted."""
 
 COLUMNS = ("algorithm", "problem", "schedule", "l2", "kernel", "time_us", *FIELDS, "held_out")
-PROVENANCE = ("gpu", "driver", "cuda", "clocks", "ncu", "command", "date", "source_sha256")
-L2_STATES = ("cold", "warm")
+PROVENANCE = ("gpu", "driver", "cuda", "sm_clock", "memory_clock", "ncu", "command", "date", "source_sha256")
+SIMULATED_L2 = {"cold": "flush", "warm": "warm"}
+"""State of the L2 as the file has it → the simulator's, and `gpusim run`'s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class OwnRun:
         algorithm: registry name.
         problem: what was computed.
         schedule: every schedule key of the plan that ran.
-        l2: state of the L2 before, one of `L2_STATES`.
+        l2: the simulator's name of the state of the L2, a value of `SIMULATED_L2`.
         kernels: per launch, in order, `name`, `time_us` and `FIELDS` (NaN: not counted).
         held_out: not to be used for fitting.
     """
@@ -114,8 +115,8 @@ def _runs(rows: list[dict[str, str]]) -> Iterator[OwnRun]:
 
 def _run(rows: list[dict[str, str]]) -> OwnRun:
     first = rows[0]
-    if first["l2"] not in L2_STATES:
-        raise ValueError(f"column l2 holds {first['l2']!r}, not {' or '.join(L2_STATES)}")
+    if first["l2"] not in SIMULATED_L2:
+        raise ValueError(f"column l2 holds {first['l2']!r}, not {' or '.join(SIMULATED_L2)}")
     if first["held_out"] not in ("0", "1"):
         raise ValueError(f"column held_out holds {first['held_out']!r}, not 0 or 1")
     problem = {key: tuple(v) if isinstance(v, list) else v for key, v in json.loads(first["problem"]).items()}
@@ -123,7 +124,7 @@ def _run(rows: list[dict[str, str]]) -> OwnRun:
         algorithm=first["algorithm"],
         problem=AttentionProblem.from_dict(problem),
         schedule=json.loads(first["schedule"]),
-        l2=first["l2"],
+        l2=SIMULATED_L2[first["l2"]],
         kernels=tuple(_kernel(row) for row in rows),
         held_out=first["held_out"] == "1",
     )

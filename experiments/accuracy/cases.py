@@ -27,8 +27,8 @@ __all__ = [
     "fast_cases",
     "own_cases",
     "shape_class",
-    "short_rows",
     "torch_cases",
+    "unmeasured_cases",
 ]
 
 SUITES = ("torch", "own", "drift", "unmeasured")
@@ -194,14 +194,22 @@ def fast_cases(gpu: str = "h200") -> list[Case]:
     return [*chosen, *smallest.values()]
 
 
-def short_rows(gpu: str = "h200") -> list[Case]:
-    """PyTorch's naive path with one head of 2048 rows, which nobody measured: the tiles are those of 4096 rows."""
+def unmeasured_cases(gpu: str = "h200") -> list[Case]:
+    """PyTorch's naive path where nobody measured it: 2048 rows (with the tiles of 4096), and cold runs, whose L2 is
+    empty before the first kernel only.
+    """
     found = []
     for case in torch_cases(gpu):
-        if case.label.startswith("naive B1_H1_N4096_d128 "):
-            problem = replace(case.problem, seq=2048, seq_kv=2048)
-            label = case.label.replace("N4096", "N2048")
-            found.append(replace(case, suite="unmeasured", label=label, problem=problem, measured=()))
+        if case.algorithm != "naive" or case.l2 != "flush" or case.problem.batch * case.problem.heads > 16:
+            continue
+        shapes = [case.problem]
+        if case.problem.heads == 1 and case.problem.seq == 4096:
+            shapes.insert(0, replace(case.problem, seq=2048, seq_kv=2048))
+        for problem in shapes:
+            for l2 in ("warm", "flush", "cold") if problem.seq == 2048 else ("cold",):
+                label = f"naive {short_shape(problem.to_dict())} {l2}"
+                changes: dict[str, Any] = {"label": label, "l2": l2, "problem": problem, "measured": ()}
+                found.append(replace(case, suite="unmeasured", **changes))
     return found
 
 
@@ -211,7 +219,7 @@ def all_cases(suites: Sequence[str] = SUITES, gpu: str = "h200") -> list[Case]:
         "torch": lambda: torch_cases(gpu),
         "own": lambda: own_cases(gpu),
         "drift": drift_cases,
-        "unmeasured": lambda: short_rows(gpu),
+        "unmeasured": lambda: unmeasured_cases(gpu),
     }
     cases = [case for suite in suites for case in found[suite]()]
     return sorted(cases, key=lambda case: case.port_bytes)

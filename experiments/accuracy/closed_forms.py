@@ -12,7 +12,7 @@ from traces.analytic import textbook, total
 __all__ = ["FUSED", "kernel_table", "run_table"]
 
 MB = 1e6
-STATES = {"warm": "warm", "cold": "cold", "flush": "emptied before each kernel"}
+STATES = {"warm": "warm", "cold": "empty", "flush": "emptied before each kernel"}
 SUITE_NAMES = {"torch": "PyTorch", "own": "own", "unmeasured": "PyTorch's tiles"}
 FUSED = ("cudnn", "cudnn_causal", "flash2", "flash3")
 """Forward passes that never write S."""
@@ -43,7 +43,7 @@ def run_table(cases: Iterable[Case], stored: Stored, algorithms: Sequence[str]) 
 
 def _order(case: Case) -> tuple[object, ...]:
     p = case.problem
-    return (p.batch * p.heads > 1, case.algorithm, p.batch, p.heads, p.seq, case.suite, case.l2 != "warm")
+    return (p.batch * p.heads > 1, case.algorithm, p.batch, p.heads, p.seq, tuple(STATES).index(case.l2), case.suite)
 
 
 def _run_cells(case: Case, stored: Stored) -> list[str]:

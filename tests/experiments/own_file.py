@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.accuracy.quantities import FIELDS, compared_values
-from experiments.own_measurements import COLUMNS, PROVENANCE
+from experiments.own_measurements import COLUMNS, PROVENANCE, SIMULATED_L2
 from gpusim.machine import simulate
 from gpusim.spec import load_gpu
 from kernels_cupy.algorithms import make_plan
@@ -31,8 +31,8 @@ def write_own(path: Path, plans: Sequence[Plan], scaled: float = 1.0, held_out: 
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         for plan in plans:
-            for l2 in ("cold", "warm"):
-                for kernel in simulate(plan, load_gpu("h200"), l2).kernels:
+            for l2 in SIMULATED_L2:
+                for kernel in simulate(plan, load_gpu("h200"), SIMULATED_L2[l2]).kernels:
                     values = compared_values(kernel)
                     for field in FIELDS:
                         values[field] *= scaled if field.startswith("dram") or field == "cycles" else 1

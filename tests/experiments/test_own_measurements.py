@@ -21,7 +21,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_are_runs_told_apart_and_complete(file: Path) -> None:
     runs = own_runs("h200", file)
     assert [(r.algorithm, r.l2, len(r.kernels)) for r in runs] == [
-        ("naive", "cold", 3), ("naive", "warm", 3), ("flash2", "cold", 1), ("flash2", "warm", 1)
+        ("naive", "flush", 3), ("naive", "warm", 3), ("flash2", "flush", 1), ("flash2", "warm", 1)
     ]  # fmt: skip
     assert all(r.problem == SMALL and r.held_out for r in runs)
     assert runs[2].schedule == small_plan("flash2").schedule.to_dict()

@@ -99,9 +99,16 @@ def test_does_a_file_of_a_run_bring_problem_schedule_and_l2(
 def test_are_stored_runs_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "flash2", "--list"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "flash2 2 heads × 512 × 64 fp16 causal cold",
+        "flash2 2 heads × 512 × 64 fp16 causal flush",
         "flash2 2 heads × 512 × 64 fp16 causal warm",
     ]
+
+
+@pytest.mark.usefixtures("stored")
+def test_is_an_empty_l2_before_the_run_the_same_for_one_kernel_only(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, status in ((["flash2", "--l2", "flush"], 0), (["naive", "--l2", "flush"], 0), (["naive"], 2)):
+        assert main(["compare", *arguments, "--stored", *SMALL]) == status
+    assert "no measurement of naive with this problem, schedule and --l2 cold" in capsys.readouterr().err
 
 
 @no_gpu

@@ -37,7 +37,7 @@ def test_are_own_kernels_compared(own_file: pathlib.Path, capsys: pytest.Capture
     assert main(["validate", "--suite", "own", "--csv", str(table), "--quiet"]) == 0
     assert "h200, kernels of this repository: 2 kernels of 2 runs" in capsys.readouterr().out
     rows = list(csv.DictReader(table.open(newline="")))
-    assert [row["l2"] for row in rows] == ["cold", "warm"] and {row["held_out"] for row in rows} == {"1"}
+    assert [row["l2"] for row in rows] == ["flush", "warm"] and {row["held_out"] for row in rows} == {"1"}
     assert all(abs(float(row["error_cycles"])) < 1e-3 and row["error_sm_read_bytes"] == "0.0000" for row in rows)
 
 
