@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from pathlib import Path
 
 import pytest
 
-from experiments.own_measurements import COLUMNS, PROVENANCE, own_provenance, own_runs
+from experiments.own_measurements import COLUMNS, PROVENANCE, SIMULATED_L2, own_provenance, own_runs
+from kernels_cupy import campaign
 from tests.experiments.own_file import SMALL, small_plan, write_own
 
 
@@ -66,3 +68,21 @@ def test_is_a_broken_file_refused(file: Path, tmp_path: Path, old: str, new: str
     broken.write_text(file.read_text().replace(old, new))
     with pytest.raises(ValueError, match=said):
         own_runs("h200", broken)
+
+
+def test_does_the_campaign_write_what_is_read() -> None:
+    assert set(COLUMNS) <= set(campaign.COLUMNS) and set(SIMULATED_L2) == set(campaign.REPLAY)
+
+
+def test_are_files_of_the_campaign_read(file: Path, tmp_path: Path) -> None:
+    case = campaign.Case(small_plan("flash2"), held_out=True)
+    row = dict.fromkeys(campaign.COUNTED, "7") | dict(zip(campaign.KEY, (*case.key, "warm"), strict=True))
+    written = tmp_path / "own_kernels.csv"
+    with written.open("w", newline="") as output:
+        output.write("# ncu: 2025.3.1\n# date: 2026-11-30\n")
+        writer = csv.DictWriter(output, campaign.COLUMNS)
+        writer.writeheader()
+        writer.writerow(row | {"kernel": "flash2_forward", "held_out": 1})
+    (run,) = own_runs("h200", written)
+    assert (run.problem, run.schedule, run.held_out) == (SMALL, case.plan.schedule.to_dict(), True)
+    assert run.kernels[0]["cycles"] == 7 and own_provenance("h200", written)["ncu"] == "2025.3.1"
