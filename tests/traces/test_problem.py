@@ -81,13 +81,16 @@ def test_is_a_feature_that_an_algorithm_lacks_refused_by_name() -> None:
 @pytest.mark.parametrize("name", ATTENTION)
 def test_is_a_wrong_schedule_key_or_value_refused(name: str) -> None:
     schedule = algorithm(name).Schedule_()
-    assert schedule.changed({"tile_q": "64"}) == schedule.changed({"tile_q": 64})
-    with pytest.raises(ValueError, match=r"'tile_qq' is not one of .*did you mean tile_q"):
-        schedule.changed({"tile_qq": 1})
-    with pytest.raises(ValueError, match="tile_q takes a whole number, not 'wide'"):
-        schedule.changed({"tile_q": "wide"})
-    with pytest.raises(ValueError, match="tile_q must be a positive multiple of"):
-        schedule.changed({"tile_q": 3})
+    key, wrong, said = "tile_q", 3, "a positive multiple of"
+    if not hasattr(schedule, "tile_q"):  # tiles of several products, one key for each
+        key, wrong, said = "softmax_rows", 0, "at least 1"
+    assert schedule.changed({key: "64"}) == schedule.changed({key: 64})
+    with pytest.raises(ValueError, match=rf"'{key}q' is not one of .*did you mean {key}"):
+        schedule.changed({f"{key}q": 1})
+    with pytest.raises(ValueError, match=f"{key} takes a whole number, not 'wide'"):
+        schedule.changed({key: "wide"})
+    with pytest.raises(ValueError, match=f"{key} must be {said}"):
+        schedule.changed({key: wrong})
     if hasattr(schedule, "stages"):
         with pytest.raises(ValueError, match="stages must be"):
             schedule.changed({"stages": 0})
