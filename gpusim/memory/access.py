@@ -24,7 +24,6 @@ SM_READ, SM_WRITE, L2_READ, L2_WRITE = int(C.SM_READ), int(C.SM_WRITE), int(C.L2
 L2_HIT, L2_MISS, FABRIC_READ, FABRIC_WRITE = int(C.L2_HIT), int(C.L2_MISS), int(C.FABRIC_READ), int(C.FABRIC_WRITE)
 DRAM_READ, DRAM_WRITE, SHARED_WRITE, FAR_HIT = int(C.DRAM_READ), int(C.DRAM_WRITE), int(C.SHARED_WRITE), int(C.FAR_HIT)
 L1_MISS, L2_REDUCE = int(C.L1_MISS), int(C.L2_REDUCE)
-READ, WRITE, REDUCE = range(3)
 LEVEL_DRAM_READ, LEVEL_DRAM_WRITE, LEVEL_FABRIC, LEVEL_L2_READ, LEVEL_L2_WRITE = range(5)
 
 
@@ -60,13 +59,16 @@ def _walk(
     pitch: int,
     now: float,
     tally: Any,
-    what: int,
+    adding: bool | None,
     merging: bool,
     flags: int | None,
     pages: Any = None,
     page_bytes: int = 0,
 ) -> tuple[float, float]:
     """Access runs of bytes (see `run_start`) line by line, keeping no more than the SM's limit outstanding.
+
+    With `adding` None they are read, else written, or added to what is there. (None is a type, which Numba compiles
+    apart: reads have no code of writes among them.)
 
     Every `CHUNK_LINES` lines make a chunk. A chunk is issued when the one `inflight_slots` before it is back.
 
@@ -101,19 +103,20 @@ def _walk(
                 mask = (mask << ((start >> 5) & 3)) & 15
             if line == last_line:
                 mask &= 15 >> (3 - ((last_byte >> 5) & 3))
-            if what == WRITE:
-                ready = max(issue, now + write_line(m, partition, line, tag, set_index, mask, now, tally))
-            elif what == REDUCE:
+            if adding is None:
+                if flags is None:
+                    ready = read_line(m, sm, line, tag, set_index, mask, None, now, issue, merging, tally)
+                else:
+                    if flags >= THROUGH_L1:
+                        mask = l1_misses(m, sm, line, mask, tally)
+                    ready = issue + m.l1_latency
+                    if mask:
+                        hint = flags & (THROUGH_L1 - 1)
+                        ready = read_line(m, sm, line, tag, set_index, mask, hint, now, issue, merging, tally)
+            elif adding:
                 ready = max(issue, now + reduce_line(m, partition, line, tag, set_index, mask, now, tally))
-            elif flags is None:
-                ready = read_line(m, sm, line, tag, set_index, mask, None, now, issue, merging, tally)
             else:
-                if flags >= THROUGH_L1:
-                    mask = l1_misses(m, sm, line, mask, tally)
-                ready = issue + m.l1_latency
-                if mask:
-                    hint = flags & (THROUGH_L1 - 1)
-                    ready = read_line(m, sm, line, tag, set_index, mask, hint, now, issue, merging, tally)
+                ready = max(issue, now + write_line(m, partition, line, tag, set_index, mask, now, tally))
             if ready > done:
                 done = ready
             line += 1
@@ -169,9 +172,9 @@ def read_tile(
     if length <= 0:
         pass
     elif m.plain_lru and flags == 0:
-        worst = _walk(m, sm, address + start, count, length, pitch, now, tally, READ, merging, None)[0]
+        worst = _walk(m, sm, address + start, count, length, pitch, now, tally, None, merging, None)[0]
     else:
-        worst = _walk(m, sm, address + start, count, length, pitch, now, tally, READ, merging, flags)[0]
+        worst = _walk(m, sm, address + start, count, length, pitch, now, tally, None, merging, flags)[0]
     return _deliver(m, sm, tensor, sectors_of(address, runs, run_bytes, pitch), worst, now, flags)
 
 
@@ -193,7 +196,7 @@ def read_pages(
     tally = m.tally
     tally[:] = 0
     merging = m.merge_width > 1
-    worst = _walk(m, sm, offset, runs, run_bytes, pitch, now, tally, READ, merging, flags, pages, page_bytes)[0]
+    worst = _walk(m, sm, offset, runs, run_bytes, pitch, now, tally, None, merging, flags, pages, page_bytes)[0]
     return _deliver(m, sm, tensor, sectors_of(offset, runs, run_bytes, pitch, pages, page_bytes), worst, now, flags)
 
 
@@ -230,8 +233,7 @@ def write_tile(
 ) -> float:
     """Write a tile from SM `sm`, or add it to what is there; returns the cycle at which the SM has sent all of it."""
     m.tally[:] = 0
-    what = REDUCE if adding else WRITE
-    sent = _walk(m, sm, address, runs, run_bytes, pitch, now, m.tally, what, False, None)[1]
+    sent = _walk(m, sm, address, runs, run_bytes, pitch, now, m.tally, adding, False, None)[1]
     return _send(m, sm, tensor, sent, now)
 
 
@@ -251,8 +253,7 @@ def write_pages(
 ) -> float:
     """`write_tile` of rows that lie on pages, as in `read_pages`."""
     m.tally[:] = 0
-    what = REDUCE if adding else WRITE
-    sent = _walk(m, sm, offset, runs, run_bytes, pitch, now, m.tally, what, False, None, pages, page_bytes)[1]
+    sent = _walk(m, sm, offset, runs, run_bytes, pitch, now, m.tally, adding, False, None, pages, page_bytes)[1]
     return _send(m, sm, tensor, sent, now)
 
 
