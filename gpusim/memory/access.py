@@ -1,7 +1,7 @@
 """A tile access: every line of it through the L1, or straight to the L2 (`gpusim.memory.l2`).
 
-`read_tile` and `write_tile` are the entries, `read_pages` and `write_pages` those for tiles whose rows lie on pages.
-All walk the tile in chunks of 4 KiB (a chunk is what an SM may have outstanding) and count as they go.
+`read_tile` and `write_tile` are the only entries. Both walk the tile in chunks of 4 KiB (a chunk is what an SM may have
+outstanding) and count as they go.
 """
 
 from __future__ import annotations
@@ -145,8 +145,12 @@ def read_tile(
     shares: int,
     now: float,
     flags: int = 0,
+    pages: Any = None,
+    page_bytes: int = 0,
 ) -> float:
     """Read a tile of `runs` runs of `run_bytes` bytes, `pitch` apart, into SM `sm`'s shared memory.
+
+    With `pages` the rows lie on these pages of `page_bytes`, and `address` is an offset in them (see `run_start`).
 
     With `shares` > 1 (multicast) only the `share`-th part is asked of the L2, but all of it arrives at the SM.
     Multicast requests are not merged with others' (measured: PV kernels that share V by multicast).
@@ -168,42 +172,14 @@ def read_tile(
     else:
         first, length = runs * share // shares, run_bytes
         count, start = runs * (share + 1) // shares - first, first * pitch
-    worst = now
+    worst, first_byte = now, address + start
     if length <= 0:
         pass
     elif m.plain_lru and flags == 0:
-        worst = _walk(m, sm, address + start, count, length, pitch, now, tally, None, merging, None)[0]
+        worst = _walk(m, sm, first_byte, count, length, pitch, now, tally, None, merging, None, pages, page_bytes)[0]
     else:
-        worst = _walk(m, sm, address + start, count, length, pitch, now, tally, None, merging, flags)[0]
-    return _deliver(m, sm, tensor, sectors_of(address, runs, run_bytes, pitch), worst, now, flags)
-
-
-@njit
-def read_pages(
-    m: Any,
-    sm: int,
-    tensor: int,
-    pages: Any,
-    page_bytes: int,
-    offset: int,
-    runs: int,
-    run_bytes: int,
-    pitch: int,
-    now: float,
-    flags: int = 0,
-) -> float:
-    """`read_tile` of rows that lie on pages: run r is at byte `offset` + r `pitch` of the pages laid end to end."""
-    tally = m.tally
-    tally[:] = 0
-    merging = m.merge_width > 1
-    worst = _walk(m, sm, offset, runs, run_bytes, pitch, now, tally, None, merging, flags, pages, page_bytes)[0]
-    return _deliver(m, sm, tensor, sectors_of(offset, runs, run_bytes, pitch, pages, page_bytes), worst, now, flags)
-
-
-@njit
-def _deliver(m: Any, sm: int, tensor: int, delivered: int, worst: float, now: float, flags: int) -> float:
-    """Bring `delivered` sectors, all there at `worst`, through the SM's port, and count; returns when all are in."""
-    tally = m.tally
+        worst = _walk(m, sm, first_byte, count, length, pitch, now, tally, None, merging, flags, pages, page_bytes)[0]
+    delivered = sectors_of(address, runs, run_bytes, pitch, pages, page_bytes)
     crossing = tally[L1_MISS] if flags >= THROUGH_L1 else delivered
     end = worst
     if crossing:
@@ -230,37 +206,16 @@ def write_tile(
     pitch: int,
     now: float,
     adding: bool = False,
+    pages: Any = None,
+    page_bytes: int = 0,
 ) -> float:
-    """Write a tile from SM `sm`, or add it to what is there; returns the cycle at which the SM has sent all of it."""
-    m.tally[:] = 0
-    sent = _walk(m, sm, address, runs, run_bytes, pitch, now, m.tally, adding, False, None)[1]
-    return _send(m, sm, tensor, sent, now)
+    """Write a tile from SM `sm`, or add it to what is there; returns the cycle at which the SM has sent all of it.
 
-
-@njit
-def write_pages(
-    m: Any,
-    sm: int,
-    tensor: int,
-    pages: Any,
-    page_bytes: int,
-    offset: int,
-    runs: int,
-    run_bytes: int,
-    pitch: int,
-    now: float,
-    adding: bool = False,
-) -> float:
-    """`write_tile` of rows that lie on pages, as in `read_pages`."""
-    m.tally[:] = 0
-    sent = _walk(m, sm, offset, runs, run_bytes, pitch, now, m.tally, adding, False, None, pages, page_bytes)[1]
-    return _send(m, sm, tensor, sent, now)
-
-
-@njit
-def _send(m: Any, sm: int, tensor: int, sent: float, now: float) -> float:
-    """Bring what was written, all issued at `sent`, through the SM's write port, and count; returns when it is out."""
+    `pages` as in `read_tile`.
+    """
     tally = m.tally
+    tally[:] = 0
+    sent = _walk(m, sm, address, runs, run_bytes, pitch, now, tally, adding, False, None, pages, page_bytes)[1]
     count = tally[L2_WRITE]
     port = max(m.write_port_free[sm], now) + count * m.write_port_cycles
     m.write_port_free[sm] = port

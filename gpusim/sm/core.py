@@ -13,7 +13,7 @@ import numpy as np
 
 from gpusim.counters import C
 from gpusim.jit import njit
-from gpusim.memory.access import read_pages, read_tile, write_pages, write_tile
+from gpusim.memory.access import read_tile, write_tile
 from gpusim.memory.timeline import record_activity
 from gpusim.sm.opcodes import (
     A_SECTORS,
@@ -180,15 +180,14 @@ def _row_work(s: Any, m: Any, sm: int, row: int, pc: int, t: float) -> None:
 
 
 @njit
-def _access_pages(s: Any, m: Any, sm: int, pages: Any, tensor: int, pc: int, t: float) -> float:
-    """Load, store or add a tile of a stacked view, whose pages start at the addresses `pages`; returns its end."""
-    op = s.ops[pc]
+def _access(m: Any, sm: int, op: Any, tensor: int, address: int, t: float, pages: Any, page_bytes: int) -> float:
+    """Load, store or add a tile; returns its end. `pages` is None, or where the pages of a stacked view start."""
+    runs, run_bytes, pitch = op[RUNS], op[RUN_BYTES], op[PITCH]
     if op[CODE] == LOAD:
-        return read_pages(
-            m, sm, tensor, pages, op[PAGE_BYTES], op[OFFSET], op[RUNS], op[RUN_BYTES], op[PITCH], t, op[FLAGS]
+        return read_tile(
+            m, sm, tensor, address, runs, run_bytes, pitch, op[SHARE], op[SHARES], t, op[FLAGS], pages, page_bytes
         )
-    adding = op[CODE] == REDUCE
-    return write_pages(m, sm, tensor, pages, op[PAGE_BYTES], op[OFFSET], op[RUNS], op[RUN_BYTES], op[PITCH], t, adding)
+    return write_tile(m, sm, tensor, address, runs, run_bytes, pitch, t, op[CODE] == REDUCE, pages, page_bytes)
 
 
 @njit
@@ -206,16 +205,11 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     s.row[row] = pc + 1
     if code in (LOAD, STORE, REDUCE):
         tensor = s.tensors[program, op[SLOT]]
-        if op[PAGE_BYTES]:
-            done = _access_pages(s, m, sm, s.items[slot, item, op[BASE] :], tensor, pc, t)
-        elif code == LOAD:
-            address = s.items[slot, item, op[BASE]] + op[OFFSET]
-            done = read_tile(
-                m, sm, tensor, address, op[RUNS], op[RUN_BYTES], op[PITCH], op[SHARE], op[SHARES], t, op[FLAGS]
-            )
+        offset, page_bytes = op[OFFSET], op[PAGE_BYTES]
+        if page_bytes:
+            done = _access(m, sm, op, tensor, offset, t, s.items[slot, item, op[BASE] :], page_bytes)
         else:
-            address = s.items[slot, item, op[BASE]] + op[OFFSET]
-            done = write_tile(m, sm, tensor, address, op[RUNS], op[RUN_BYTES], op[PITCH], t, code == REDUCE)
+            done = _access(m, sm, op, tensor, s.items[slot, item, op[BASE]] + offset, t, None, 0)
         if code == LOAD:
             s.tokens[row, op[TOKEN]] = done
             s.shared_free[sm] = max(t, s.shared_free[sm]) + s.costs[pc, SHARED_CYCLES]  # the tile's landing
