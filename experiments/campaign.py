@@ -15,21 +15,19 @@ and warm alike. Nothing may be fitted to those rows.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernels_cupy.algorithms import KERNELS, kernel_module
-from kernels_cupy.campaign import COUNTED, REPLAY, Case, case_of, compile_into, count, read
+from kernels_cupy.campaign import REPLAY, Case, case_of, compile_into, count
 from kernels_cupy.errors import CompileError, Unavailable
 from traces.algorithms import algorithm as trace_algorithm
 from traces.algorithms import default_shape
 from traces.problem import AttentionProblem
 
-__all__ = ["GRID", "MeasuredLaunch", "batches", "cases", "launches", "main"]
+__all__ = ["GRID", "batches", "cases", "main"]
 
 FIRST_BATCH = 8
 HELD_OUT = 4, 3
@@ -123,19 +121,6 @@ GRID: dict[str, Sequence[dict[str, Any]]] = {
 """Algorithm → shapes. Those with S in memory are bounded by it; `flash1`, a CTA per head, by its time."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredLaunch:
-    """One row of `own_kernels.csv`: `counters` has the fields of `kernels_cupy.campaign.COUNTED`."""
-
-    algorithm: str
-    problem: AttentionProblem
-    schedule: dict[str, Any]
-    l2: str
-    kernel: str
-    counters: dict[str, float]
-    held_out: bool
-
-
 def shapes_of(algorithm: str) -> Sequence[dict[str, Any]]:
     """An algorithm's shapes; one that the grid does not name takes those of its kind."""
     if algorithm in GRID:
@@ -166,22 +151,6 @@ def batches(algorithms: Sequence[str], sm_count: int = SM_COUNT) -> Iterator[tup
         for l2 in REPLAY:
             if batch:
                 yield l2, batch
-
-
-def launches(path: Path) -> list[MeasuredLaunch]:
-    """The rows of a measured campaign."""
-    return [
-        MeasuredLaunch(
-            algorithm=row["algorithm"],
-            problem=AttentionProblem.from_dict(json.loads(row["problem"])),
-            schedule=json.loads(row["schedule"]),
-            l2=row["l2"],
-            kernel=row["kernel"],
-            counters={field: float(row[field]) for field in COUNTED},
-            held_out=row["held_out"] == "1",
-        )
-        for row in read(path)
-    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

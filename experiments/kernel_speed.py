@@ -23,6 +23,7 @@ import numpy as np
 
 from kernels_cupy.algorithms import KERNELS, kernel_module, kernels, make_plan
 from kernels_cupy.campaign import compile_into, sources
+from kernels_cupy.commented_csv import write_facts
 from kernels_cupy.errors import CompileError, Unavailable
 from kernels_cupy.gpu import Gpu, current_gpu
 from kernels_cupy.provenance import provenance
@@ -184,7 +185,7 @@ def _measure(names: Sequence[str], output: Path, repeat: int, limit_s: float) ->
     complete, missed, in_16_bits = True, 0, dict[str, float]()
     with output.open("w", newline="") as file:
         about = {**provenance(*sources()), "copy_tb_per_s": f"{copy_tb_per_s:.3f}", "repeat": str(repeat), "l2": "cold"}
-        file.writelines(f"# {name}: {value}\n" for name, value in about.items())
+        write_facts(file, about)
         table = csv.writer(file)
         table.writerow(COLUMNS)
         for work, problem in shapes():

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from traces.problem import AttentionProblem
 
 __all__ = [
+    "SIMULATED_L2",
     "CapacityRead",
     "Counters",
     "L2State",
@@ -43,6 +44,8 @@ SECTOR_BYTES = 32
 
 L2State = Literal["warm", "cold"]
 """How the L2 was before the measured kernels: `warm`, the same call ran before; `cold`, flushed before every kernel."""
+SIMULATED_L2 = {"cold": "flush", "warm": "warm"}
+"""The same → the simulator's name of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,6 @@ start with `#` come first and say where the numbers are from, one `# key: value`
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from experiments.measurements import MEASURED
+from experiments.measurements import MEASURED, SIMULATED_L2
+from kernels_cupy.commented_csv import read_facts, read_rows
 from traces.problem import AttentionProblem
 
 __all__ = ["COLUMNS", "FIELDS", "PROVENANCE", "SIMULATED_L2", "OwnRun", "own_path", "own_provenance", "own_runs"]
@@ -46,8 +46,6 @@ FIELDS = (
 
 COLUMNS = ("algorithm", "problem", "schedule", "l2", "kernel", "time_us", *FIELDS, "held_out")
 PROVENANCE = ("gpu", "driver", "cuda", "sm_clock", "memory_clock", "ncu", "command", "date", "source_sha256")
-SIMULATED_L2 = {"cold": "flush", "warm": "warm"}
-"""State of the L2 as the file has it → the simulator's, and `gpusim run`'s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ def own_runs(gpu: str, path: Path | None = None) -> list[OwnRun]:
     file = path or own_path(gpu)
     if not file.is_file():
         return []
-    rows = csv.DictReader(line for line in file.read_text().splitlines() if not line.startswith("#"))
+    rows = read_rows(file)
     missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
     if missing:
         raise ValueError(f"{file.name} has no column {', '.join(missing)}")
@@ -95,11 +93,7 @@ def own_runs(gpu: str, path: Path | None = None) -> list[OwnRun]:
 def own_provenance(gpu: str, path: Path | None = None) -> dict[str, str]:
     """The `# key: value` lines at the top of the file, by key; empty where there is no file."""
     file = path or own_path(gpu)
-    if not file.is_file():
-        return {}
-    lines = (line[1:] for line in file.read_text().splitlines() if line.startswith("#"))
-    pairs = (line.partition(":") for line in lines if ":" in line)
-    return {key.strip(): value.strip() for key, _, value in pairs}
+    return read_facts(file) if file.is_file() else {}
 
 
 def _key(row: Mapping[str, str]) -> tuple[str, ...]:
@@ -119,10 +113,9 @@ def _run(rows: list[dict[str, str]]) -> OwnRun:
         raise ValueError(f"column l2 holds {first['l2']!r}, not {' or '.join(SIMULATED_L2)}")
     if first["held_out"] not in ("0", "1"):
         raise ValueError(f"column held_out holds {first['held_out']!r}, not 0 or 1")
-    problem = {key: tuple(v) if isinstance(v, list) else v for key, v in json.loads(first["problem"]).items()}
     return OwnRun(
         algorithm=first["algorithm"],
-        problem=AttentionProblem.from_dict(problem),
+        problem=AttentionProblem.from_dict(json.loads(first["problem"])),
         schedule=json.loads(first["schedule"]),
         l2=SIMULATED_L2[first["l2"]],
         kernels=tuple(_kernel(row) for row in rows),

@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from experiments.measurements import L2State, MeasuredCall, attention_calls
+from experiments.measurements import SIMULATED_L2, L2State, MeasuredCall, attention_calls
 from experiments.row_errors import QUANTITIES, KernelRow, save_csv, summary, table
 from experiments.torch_kernels import MappedCall, map_call
 from traces.launch import Plan
@@ -25,9 +25,6 @@ __all__ = ["Job", "main", "run_job", "run_jobs", "select"]
 
 PATHS = ("naive", "cudnn", "naive_bwd", "flash_bwd", "decode_flash")
 """PyTorch's paths that can be simulated, without their causal variants."""
-
-SIMULATED_L2 = {"warm": "warm", "cold": "flush"}
-"""Measured state of the L2 → the simulator's."""
 
 Simulator = Callable[[Plan, str], Any]
 """(plan, L2 state) → result with `kernels` and `sectors_per_second`."""

@@ -20,12 +20,13 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernels_cupy.algorithms import kernels, make_plan
+from kernels_cupy.commented_csv import read_facts, read_rows, write_facts
 from kernels_cupy.compile import INCLUDE, compile_source
 from kernels_cupy.counters import BYTES, ncu_version, parse, run_ncu
 from kernels_cupy.errors import Unavailable
@@ -60,7 +61,7 @@ class Case:
     def key(self) -> tuple[str, str, str]:
         """Algorithm, problem and schedule, as in the CSV's columns of these names."""
         plan = self.plan
-        return plan.algorithm, json.dumps(plan.problem.to_dict()), json.dumps(asdict(plan.schedule))
+        return plan.algorithm, json.dumps(plan.problem.to_dict()), json.dumps(plan.schedule.to_dict())
 
 
 def case_of(algorithm: str, problem: AttentionProblem, sm_count: int, held_out: bool) -> Case:
@@ -120,19 +121,6 @@ def count(batches: Iterable[tuple[str, Sequence[Case]]], output: Path, limit_s: 
     return complete
 
 
-def read(path: Path) -> Iterator[dict[str, str]]:
-    """Rows of a CSV that `count` wrote, its comments left out."""
-    with path.open(newline="") as file:
-        yield from csv.DictReader(line for line in file if not line.startswith("#"))
-
-
-def facts(path: Path) -> dict[str, str]:
-    """What the comments on top of such a file say: field → value."""
-    with path.open() as file:
-        lines = [line[1:].strip() for line in file if line.startswith("#")]
-    return {name: value for name, _, value in (line.partition(": ") for line in lines)}
-
-
 def rows_of(cases: Sequence[Case], l2: str, output: str) -> list[dict[str, Any]]:
     """A row per launch of `cases`, from what ncu printed of them.
 
@@ -164,13 +152,13 @@ def _open(output: Path, about: Mapping[str, str]) -> set[tuple[str, ...]]:
     """Start `output`, or see what it has: the keys of its rows."""
     if not output.exists():
         text = io.StringIO()
-        text.writelines(f"# {name}: {value}\n" for name, value in about.items())
+        write_facts(text, about)
         csv.writer(text).writerow(COLUMNS)
         output.write_text(text.getvalue(), newline="")
         return set()
-    if facts(output).get(HASH) != about[HASH]:
+    if read_facts(output).get(HASH) != about[HASH]:
         raise ValueError(f"{output} was measured with other kernels than these; give another --output")
-    return {tuple(row[name] for name in KEY) for row in read(output)}
+    return {tuple(row[name] for name in KEY) for row in read_rows(output)}
 
 
 def _count(cases: Sequence[Case], l2: str, timeout_s: float) -> list[dict[str, Any]]:

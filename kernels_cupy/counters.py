@@ -19,7 +19,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +73,11 @@ def parse(output: str) -> list[dict[str, Any]]:
     Raises:
         Unavailable: a counter is missing; what ncu says instead.
     """
+    return [{"name": name.partition("(")[0]} | _fields(name, metrics) for name, metrics in by_launch(output)]
+
+
+def by_launch(output: str) -> list[tuple[str, dict[str, float]]]:
+    """(kernel, metric → value) of every launch in ncu's output, in launch order."""
     lines = [line for line in output.splitlines() if line.startswith('"')]
     metrics: dict[int, dict[str, float]] = {}
     names: dict[int, str] = {}
@@ -81,7 +85,7 @@ def parse(output: str) -> list[dict[str, Any]]:
         number = int(row["ID"])
         names[number] = row["Kernel Name"]
         metrics.setdefault(number, {})[row["Metric Name"]] = _number(row["Metric Value"])
-    return [{"name": names[n].partition("(")[0]} | _fields(names[n], metrics[n]) for n in sorted(metrics)]
+    return [(names[n], metrics[n]) for n in sorted(metrics)]
 
 
 def total(kernels: list[dict[str, Any]]) -> dict[str, float]:
@@ -119,16 +123,18 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _profile(plan: Plan, l2: str, seed: int) -> str:
-    job = {"algorithm": plan.algorithm, "problem": plan.problem.to_dict(), "schedule": asdict(plan.schedule)}
+    job = {"algorithm": plan.algorithm, "problem": plan.problem.to_dict(), "schedule": plan.schedule.to_dict()}
     options = ["--replay-mode", "application", "--cache-control", "all" if l2 == "flush" else "none"]
     return run_ncu(options, ["kernels_cupy.counters", json.dumps(job | {"l2": l2, "seed": seed})])
 
 
-def run_ncu(options: Sequence[str], child: Sequence[str], timeout_s: float | None = None) -> str:
-    """What ncu prints of `METRICS` of the kernels that a module launches between cudaProfilerStart and Stop.
+def run_ncu(
+    options: Sequence[str], child: Sequence[str], timeout_s: float | None = None, metrics: Sequence[str] = METRICS
+) -> str:
+    """What ncu prints of `metrics` of the kernels that a module launches between cudaProfilerStart and Stop.
 
     Args:
-        options: of ncu, for replay and caches.
+        options: of ncu, for replay, caches and the choice of kernels.
         child: the module and its arguments.
         timeout_s: when to end both.
 
@@ -136,7 +142,7 @@ def run_ncu(options: Sequence[str], child: Sequence[str], timeout_s: float | Non
         Unavailable: no ncu, no permission to read counters, or not in time; else what ncu says.
     """
     command = [_tool(), "--csv", "--print-units", "base", "--clock-control", "none", "--profile-from-start", "off"]
-    command += [*options, "--metrics", ",".join(METRICS), sys.executable, "-m", *child]
+    command += [*options, "--metrics", ",".join(metrics), sys.executable, "-m", *child]
     root = str(Path(__file__).parent.parent)
     path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
     environment = os.environ | {"PYTHONPATH": path}
@@ -159,6 +165,25 @@ def run_ncu(options: Sequence[str], child: Sequence[str], timeout_s: float | Non
     if process.returncode:
         raise Unavailable(f"ncu failed with status {process.returncode}:\n{said.strip()}")
     return output
+
+
+def count_launches(kernel: str, metrics: Mapping[str, str], child: Sequence[str]) -> list[dict[str, float]]:
+    """Counters of a micro-benchmark's launches, in order, with the caches as they are left.
+
+    Args:
+        kernel: ncu's choice of kernels by name.
+        metrics: field → metric.
+        child: the module that launches them, and its arguments; see `run_ncu`.
+
+    Raises:
+        Unavailable: as `run_ncu`, or no launch was counted.
+    """
+    options = ["--replay-mode", "application", "--cache-control", "none", "-k", kernel]
+    output = run_ncu(options, child, metrics=list(metrics.values()))
+    found = [{field: counted[metric] for field, metric in metrics.items()} for _, counted in by_launch(output)]
+    if not found:
+        raise Unavailable(f"ncu measured nothing: {output.strip()}")
+    return found
 
 
 def ncu_version() -> str:

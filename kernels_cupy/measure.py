@@ -6,7 +6,7 @@ Plain data, with the field names of simulated results.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from kernels_cupy import counters, verify
@@ -52,7 +52,7 @@ class Measurement:
             "gpu": self.gpu,
             "algorithm": self.plan.algorithm,
             "problem": self.plan.problem.to_dict(),
-            "schedule": asdict(self.plan.schedule),
+            "schedule": self.plan.schedule.to_dict(),
             "l2": self.l2,
             "repeat": self.repeat,
             "kernels": self.kernels,

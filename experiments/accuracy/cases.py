@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.accuracy.quantities import FIELDS
-from experiments.measurements import L2State, attention_calls, has_attention_calls
+from experiments.measurements import SIMULATED_L2, L2State, attention_calls, has_attention_calls
 from experiments.own_measurements import OwnRun, own_runs
 from experiments.torch_kernels import MappedCall, map_call
-from experiments.torch_rows import SIMULATED_L2
 from gpusim.report.text import short_shape
 from kernels_cupy.algorithms import KERNELS, make_plan
 from traces.algorithms import ALGORITHMS, algorithm

@@ -16,6 +16,7 @@ from experiments.accuracy.cases import fast_cases
 from experiments.accuracy.quantities import QUANTITIES
 from experiments.accuracy.rows import Row, groups, statistics
 from experiments.accuracy.simulated import SIMULATED
+from kernels_cupy.commented_csv import read_rows
 
 __all__ = ["SLACK", "Figure", "Worse", "complaints", "gate_figures", "publish", "read_published"]
 
@@ -67,7 +68,7 @@ def read_published(path: Path = PUBLISHED) -> Figures:
     """The published errors; none where there is no file."""
     if not path.is_file():
         return {}
-    rows = csv.DictReader(line for line in path.read_text().splitlines() if not line.startswith("#"))
+    rows = read_rows(path)
     return {
         (row["suite"], row["field"]): Figure(
             int(row["kernels"]), float(row["mean_error"]), int(row["small_kernels"]), float(row["small_largest"])

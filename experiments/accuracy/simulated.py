@@ -12,6 +12,7 @@ from pathlib import Path
 
 from experiments.accuracy.cases import Case
 from experiments.accuracy.quantities import FIELDS, compared_values
+from kernels_cupy.commented_csv import read_rows
 
 __all__ = ["Kernel", "Stored", "read_stored", "simulate_case", "simulate_cases", "stored_path", "write_stored"]
 
@@ -70,7 +71,7 @@ def read_stored(gpu: str = "h200", path: Path | None = None) -> Stored:
     if not file.is_file():
         return {}
     found: dict[tuple[str, str], list[Kernel]] = {}
-    for row in csv.DictReader(line for line in file.read_text().splitlines() if not line.startswith("#")):
+    for row in read_rows(file):
         kernel = Kernel(row["kernel"], {field: float(row[field]) for field in FIELDS})
         found.setdefault((row["suite"], row["case"]), []).append(kernel)
     return {key: tuple(kernels) for key, kernels in found.items()}

@@ -6,6 +6,7 @@ import csv
 from dataclasses import dataclass
 
 from experiments.measurements import MEASURED
+from kernels_cupy.commented_csv import read_rows
 
 __all__ = ["PublicCurve", "SmRead", "measured_curves", "public_curves", "sm_reads"]
 
@@ -49,19 +50,17 @@ class SmRead:
 
 def sm_reads(gpu: str) -> list[SmRead]:
     """Every launch of `sm_bandwidth.csv`, in file order."""
-    with (MEASURED / gpu / "sm_bandwidth.csv").open(newline="") as file:
-        rows = csv.DictReader(line for line in file if not line.startswith("#"))
-        return [
-            SmRead(
-                which=row["set"],
-                sms=int(row["sms"]),
-                ctas_per_sm=int(row["ctas_per_sm"]),
-                threads=int(row["threads"]),
-                depth=int(row["depth"]),
-                bytes_per_clk=float(row["bytes_per_clk_slowest"]),
-            )
-            for row in rows
-        ]
+    return [
+        SmRead(
+            which=row["set"],
+            sms=int(row["sms"]),
+            ctas_per_sm=int(row["ctas_per_sm"]),
+            threads=int(row["threads"]),
+            depth=int(row["depth"]),
+            bytes_per_clk=float(row["bytes_per_clk_slowest"]),
+        )
+        for row in read_rows(MEASURED / gpu / "sm_bandwidth.csv")
+    ]
 
 
 def measured_curves(gpu: str) -> dict[str, dict[float, float]]:

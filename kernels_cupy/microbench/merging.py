@@ -10,15 +10,15 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
-import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from kernels_cupy.commented_csv import write_facts
+from kernels_cupy.counters import count_launches
+from kernels_cupy.errors import Unavailable
 from kernels_cupy.provenance import provenance
 
 SOURCE = Path(__file__).with_suffix(".cu")
@@ -59,6 +59,7 @@ def launch_all(partition_of_sm: list[int]) -> None:
     kernel = cupy.RawModule(code=SOURCE.read_text()).get_function("copy_together")
     kernel.max_dynamic_shared_size_bytes = 131072
     data = cupy.random.randint(0, 255, 8 << 20, dtype=cupy.uint8)
+    cupy.cuda.profiler.start()
     for case in cases(partition_of_sm):
         rank = np.full(len(partition_of_sm), -1, np.int32)
         rank[list(case.sms)] = np.arange(len(case.sms))
@@ -67,25 +68,16 @@ def launch_all(partition_of_sm: list[int]) -> None:
         arguments = (data, np.int32(case.tile_bytes), np.int32(TILES), cupy.asarray(rank), *numbers, arrived)
         kernel((len(partition_of_sm),), (32,), arguments, shared_mem=131072)
         cupy.cuda.Device().synchronize()
+    cupy.cuda.profiler.stop()
 
 
 def measure(partitions: str) -> list[dict[str, float]]:
     """Counters of every case, by running this module under Nsight Compute."""
-    tool = shutil.which("ncu")
-    if tool is None:
-        sys.exit("merging: Nsight Compute (ncu) is not on the PATH; it comes with the CUDA toolkit")
-    command = [tool, "--csv", "--clock-control", "none", "--cache-control", "none", "--replay-mode", "application"]
-    command += ["-k", "copy_together", "--metrics", ",".join(METRICS.values())]
-    command += [sys.executable, "-m", "kernels_cupy.microbench.merging", "--launch", "--partitions", partitions]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": "."}, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
-    if not lines:
-        sys.exit(f"merging: ncu measured nothing: {done.stderr.strip() or done.stdout.strip()}")
-    rows: dict[int, dict[str, float]] = {}
-    for row in csv.DictReader(lines):
-        name = next(n for n, metric in METRICS.items() if metric == row["Metric Name"])
-        rows.setdefault(int(row["ID"]), {})[name] = float(row["Metric Value"].replace(",", ""))
-    return [rows[number] for number in sorted(rows)]
+    child = ["kernels_cupy.microbench.merging", "--launch", "--partitions", partitions]
+    try:
+        return count_launches("copy_together", METRICS, child)
+    except Unavailable as error:
+        sys.exit(f"merging: {error}")
 
 
 def main() -> None:
@@ -100,7 +92,7 @@ def main() -> None:
         launch_all(partition_of_sm)
         return
     with open(arguments.output, "w", newline="") as file:
-        file.writelines(f"# {key}: {value}\n" for key, value in provenance(SOURCE).items())
+        write_facts(file, provenance(SOURCE))
         table = csv.writer(file)
         table.writerow(
             ["case", "sms", "delay_cycles", "tile_bytes", "tiles", "sm_read_bytes", "l2_read_bytes", "merged"]

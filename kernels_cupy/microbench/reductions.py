@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kernels_cupy.commented_csv import write_facts
 from kernels_cupy.provenance import provenance
 
 SOURCE = Path(__file__).with_suffix(".cu")
@@ -46,7 +47,7 @@ def main() -> None:
         return float(cupy.cuda.get_elapsed_time(start, end))
 
     with open(arguments.output, "w", newline="") as file:
-        file.writelines(f"# {key}: {value}\n" for key, value in provenance(SOURCE).items())
+        write_facts(file, provenance(SOURCE))
         table = csv.writer(file)
         table.writerow(["kernel", "mib", "ctas", "passes", "best_ms", "tb_per_s"])
         for kernel, mib, ctas in CASES:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels_cupy.commented_csv import write_facts
 from kernels_cupy.provenance import provenance
 
 SOURCE = Path(__file__).with_suffix(".cu")
@@ -160,7 +161,7 @@ def main() -> None:
     following[lines * 32] = np.roll(lines, -1) * 128  # byte offsets
     following = cupy.asarray(following)
     with open(arguments.output, "w", newline="") as file:
-        file.writelines(f"# {key}: {value}\n" for key, value in provenance(SOURCE).items())
+        write_facts(file, provenance(SOURCE))
         table = csv.writer(file)
         table.writerow(COLUMNS)
         for case in cases(order, partition_of_sm):

@@ -11,9 +11,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import os
-import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels_cupy.commented_csv import write_facts
+from kernels_cupy.counters import count_launches
+from kernels_cupy.errors import Unavailable
 from kernels_cupy.provenance import provenance
 
 SOURCE = Path(__file__).with_suffix(".cu")
@@ -87,11 +87,13 @@ def launch_all() -> None:
     import cupy
 
     module, data, sms = prepared()
+    cupy.cuda.profiler.start()
     for case in cases():
         launch, _ = launcher(case, module, data, sms)
         launch()
         launch()
         cupy.cuda.Device().synchronize()
+    cupy.cuda.profiler.stop()
 
 
 def times() -> list[tuple[float, int]]:
@@ -116,22 +118,11 @@ def times() -> list[tuple[float, int]]:
 
 def counters() -> list[dict[str, float]]:
     """Counters of each case; empty where Nsight Compute is not to be had."""
-    tool = shutil.which("ncu")
-    if tool is None:
+    try:
+        return count_launches("regex:volume|stream_read", METRICS, ["kernels_cupy.microbench.volume", "--launch"])[1::2]
+    except Unavailable as error:
+        print(f"volume: no counters: {error}", file=sys.stderr)
         return [{} for _ in cases()]
-    command = [tool, "--csv", "--clock-control", "none", "--cache-control", "none", "--replay-mode", "application"]
-    command += ["-k", "regex:volume|stream_read", "--metrics", ",".join(METRICS.values())]
-    command += [sys.executable, "-m", "kernels_cupy.microbench.volume", "--launch"]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": "."}, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
-    if not lines:
-        print(f"volume: no counters: {done.stderr.strip() or done.stdout.strip()}", file=sys.stderr)
-        return [{} for _ in cases()]
-    rows: dict[int, dict[str, float]] = {}
-    for row in csv.DictReader(lines):
-        name = next(n for n, metric in METRICS.items() if metric == row["Metric Name"])
-        rows.setdefault(int(row["ID"]), {})[name] = float(row["Metric Value"].replace(",", ""))
-    return [rows[number] for number in sorted(rows)][1::2]
 
 
 def main() -> None:
@@ -144,7 +135,7 @@ def main() -> None:
         launch_all()
         return
     with open(arguments.output, "w", newline="") as file:
-        file.writelines(f"# {key}: {value}\n" for key, value in provenance(SOURCE).items())
+        write_facts(file, provenance(SOURCE))
         table = csv.writer(file)
         table.writerow(["case", "size", "time_us", "bytes", *METRICS])
         for case, (time_us, moved), row in zip(cases(), times(), counters(), strict=True):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.campaign import FIRST_BATCH, batches, cases, launches, main
+from experiments.campaign import FIRST_BATCH, batches, cases, main
+from experiments.own_measurements import own_runs
 from kernels_cupy.algorithms import KERNELS
 from kernels_cupy.campaign import COUNTED
 
@@ -55,6 +56,7 @@ def test_are_measured_rows_read_back(tmp_path: Path) -> None:
     numbers = ",".join(str(i + 1) for i in range(len(COUNTED)))
     row = f'flash2,"{{""heads"": 2, ""seq"": 64}}","{{""tile_q"": 128}}",warm,flash2_forward,{numbers},1'
     (tmp_path / "own.csv").write_text(f"# gpu: a card\n{HEADER}\n{row}\n")
-    (launch,) = launches(tmp_path / "own.csv")
-    assert launch.problem.heads == 2 and launch.schedule == {"tile_q": 128} and launch.held_out
-    assert launch.counters["time_us"] == 1 and launch.l2 == "warm" and launch.kernel == "flash2_forward"
+    (run,) = own_runs("h200", tmp_path / "own.csv")
+    assert run.problem.heads == 2 and run.schedule == {"tile_q": 128} and run.held_out
+    (launch,) = run.kernels
+    assert launch["time_us"] == 1 and run.l2 == "warm" and launch["name"] == "flash2_forward"

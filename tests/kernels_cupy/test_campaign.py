@@ -10,7 +10,8 @@ import pytest
 
 from kernels_cupy import campaign
 from kernels_cupy.algorithms import kernels
-from kernels_cupy.campaign import COLUMNS, Case, case_of, count, facts, read
+from kernels_cupy.campaign import COLUMNS, Case, case_of, count
+from kernels_cupy.commented_csv import read_facts, read_rows
 from kernels_cupy.errors import Unavailable
 from tests.kernels_cupy.test_counters import rows, values
 from traces.problem import AttentionProblem
@@ -51,13 +52,13 @@ def pretend(monkeypatch: pytest.MonkeyPatch, ncu: Ncu, digest: str = "1") -> Non
 def test_is_there_a_row_per_launch_with_bytes_and_provenance(tmp_path: Path, calls: list[list[str]]) -> None:
     output = tmp_path / "own.csv"
     assert count([("cold", CASES)], output, 100)
-    found = list(read(output))
+    found = list(read_rows(output))
     assert [row["kernel"] for row in found] == ["qk", "softmax", "pv", "flash2_forward"]
     assert tuple(found[0]) == COLUMNS and {row["l2"] for row in found} == {"cold"}
     assert [row["held_out"] for row in found] == ["0", "0", "0", "1"]
     assert AttentionProblem.from_dict(json.loads(found[3]["problem"])) == CASES[1].plan.problem
     assert found[0]["dram_read_bytes"] == "1000" and found[0]["l2_read_bytes"] == str(3000 * 32)
-    assert facts(output) == {"ncu": "2025.3.1.0", "gpu": "a card", "source_sha256": "1"}
+    assert read_facts(output) == {"ncu": "2025.3.1.0", "gpu": "a card", "source_sha256": "1"}
 
 
 def test_does_a_second_run_measure_only_what_is_missing(tmp_path: Path, calls: list[list[str]]) -> None:
@@ -66,13 +67,13 @@ def test_does_a_second_run_measure_only_what_is_missing(tmp_path: Path, calls: l
     assert count([("cold", CASES), ("warm", CASES[:1])], output, 100)
     assert calls == [["naive"], ["flash2"], ["naive"]]
     assert count([("cold", CASES), ("warm", CASES[:1])], output, 100) and len(calls) == 3
-    assert len(list(read(output))) == 3 + 1 + 3
+    assert len(list(read_rows(output))) == 3 + 1 + 3
 
 
 def test_are_rows_kept_apart_by_what_the_process_says_it_ran(tmp_path: Path, calls: list[list[str]]) -> None:
     left_out = case_of("flash1", AttentionProblem(heads=1, seq=512, dim=64), 132, held_out=False)
     count([("cold", [left_out, *CASES])], tmp_path / "own.csv", 100)
-    assert {row["algorithm"] for row in read(tmp_path / "own.csv")} == {"naive", "flash2"}
+    assert {row["algorithm"] for row in read_rows(tmp_path / "own.csv")} == {"naive", "flash2"}
 
 
 def test_does_a_failing_batch_leave_the_others(
@@ -86,7 +87,7 @@ def test_does_a_failing_batch_leave_the_others(
 
     pretend(monkeypatch, ncu)
     assert not count([("cold", CASES), ("warm", CASES)], tmp_path / "own.csv", 100)
-    assert [row["l2"] for row in read(tmp_path / "own.csv")] == ["warm"] * 3
+    assert [row["l2"] for row in read_rows(tmp_path / "own.csv")] == ["warm"] * 3
     assert "cold batch of 2 calls: ncu was not done in 7 s" in capsys.readouterr().err
 
 

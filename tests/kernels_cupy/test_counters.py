@@ -99,3 +99,18 @@ def test_is_a_run_that_takes_too_long_ended(
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     with pytest.raises(Unavailable, match="ncu was not done in 0 s"):
         counters.run_ncu([], ["none"], 0.2)
+
+
+def test_are_launches_of_a_micro_benchmark_counted_in_order(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("bin")
+    said = '"ID","Kernel Name","Metric Name","Metric Value"\n"1","copy","a.sum","5"\n"0","copy","a.sum","1,234"'
+    (folder / "ncu").write_text(f"#!/bin/sh\necho '{said}'\necho \"$@\" > {folder}/arguments\n")
+    (folder / "ncu").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    assert counters.count_launches("copy", {"first": "a.sum"}, ["some.module", "--launch"]) == [
+        {"first": 1234}, {"first": 5}
+    ]  # fmt: skip
+    given = (folder / "arguments").read_text()
+    assert "-k copy --metrics a.sum" in given and "-m some.module --launch" in given
