@@ -61,9 +61,8 @@ __device__ __forceinline__ void multiply_output(float (&output)[DIM / 8][4], con
         for (int e = 0; e < 4; e++) output[n][e] = 0.0f;
 #pragma unroll
     for (int step = 0; step < kTiles; step++) {
-        const float(&left)[4] = p[2 * step], (&right)[4] = p[2 * step + 1];
-        unsigned a[4] = {pack<T>(left[0], left[1]), pack<T>(left[2], left[3]), pack<T>(right[0], right[1]),
-                         pack<T>(right[2], right[3])};
+        unsigned a[4];
+        as_operand<T>(a, p, step);
 #pragma unroll
         for (int n = 0; n < DIM / 16; n++) {
             unsigned b[4];

@@ -7,10 +7,10 @@
 //
 // Macros: T, DIM, DIM_V, TILE_Q, TILE_KV, STAGES, WARPS, KV_ORDER, CTA_ORDER, ALIGNED_K, ALIGNED_V (elements of a row that
 // are aligned together); and, as 0 or 1, CAUSAL, WINDOW, VARLEN, SPLIT (write partial results in fp32), TOKEN_MAJOR (bshd).
+#include "fragments.cuh"
 #include "matrix.cuh"
 #include "query_blocks.cuh"
 #include "shared.cuh"
-#include "softmax.cuh"
 
 constexpr int kThreads = 32 * WARPS;
 constexpr int kRowTiles = TILE_Q / WARPS / 16;
@@ -52,12 +52,7 @@ __device__ __forceinline__ void multiply_scores(WarpRows &w, unsigned q_rows, un
             load_matrices(b[step % kBuffers][n], k_tile + n * 16 * kKeyBytes + KeyRow::offset(k_row, 2 * step + k_chunk));
     };
     fetch(0);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kKeyTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) w.scores[m][n][e] = 0.0f;
+    clear(w.scores);
 #pragma unroll
     for (int step = 0; step < kDepth / 16; step++) {
         if (step + kBuffers - 1 < kDepth / 16 && step + kBuffers > 1) fetch(step + kBuffers - 1);
@@ -75,21 +70,13 @@ __device__ __forceinline__ void multiply_scores(WarpRows &w, unsigned q_rows, un
 // Hides keys from `keys` on, and under a mask those outside each row's diagonal and window. Keys count from the block's
 // first, `row` is the lane's first row.
 __device__ __forceinline__ void mask(WarpRows &w, int keys, int row, int diagonal, int window) {
-    int column = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int end = row + m * 16 + half * 8 + diagonal + 1, first = end - window;
-            if (CAUSAL) end = min(end, keys);
-            else end = keys;
-#pragma unroll
-            for (int n = 0; n < kKeyTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    int key = column + n * 8 + e;
-                    if (key >= end || (WINDOW && key < first)) w.scores[m][n][2 * half + e] = -CUDART_INF_F;
-                }
+            end = CAUSAL ? min(end, keys) : keys;
+            hide_columns<WINDOW>(w.scores[m], half, first, end);
         }
 }
 
@@ -101,11 +88,7 @@ __device__ __forceinline__ void raise_maximum(WarpRows &w, float scale_log2) {
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float top = w.maximum[m][half];
-#pragma unroll
-            for (int n = 0; n < kKeyTiles; n++)
-                top = fmaxf(top, fmaxf(w.scores[m][n][2 * half], w.scores[m][n][2 * half + 1]));
-            top = lane_max<4>(top);
+            float top = row_maximum(w.scores[m], half, w.maximum[m][half]);
             w.shift[m][half] = safe_maximum(top) * scale_log2;
             decay[m][half] = exp2_fast(w.maximum[m][half] * scale_log2 - w.shift[m][half]);
             rose |= top != w.maximum[m][half];
@@ -113,12 +96,7 @@ __device__ __forceinline__ void raise_maximum(WarpRows &w, float scale_log2) {
             w.total[m][half] *= decay[m][half];
         }
     if (!__any_sync(~0u, rose)) return;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kDepthTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) w.output[m][n][e] *= decay[m][e / 2];
+    scale_rows(w.output, decay);
 }
 
 // Turns the i-th score of key tiles 2 * step and 2 * step + 1 into P, and adds it to the row sum. Volatile, so that it
@@ -149,13 +127,7 @@ __device__ __forceinline__ void multiply_output(WarpRows &w, float scale_log2, u
     for (int step = 0; step < kSteps; step++) {
         unsigned a[kRowTiles][4];
 #pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const float(&p)[4] = w.scores[m][2 * step + half];
-                a[m][2 * half] = pack<T>(p[0], p[1]);
-                a[m][2 * half + 1] = pack<T>(p[2], p[3]);
-            }
+        for (int m = 0; m < kRowTiles; m++) as_operand<T>(a[m], w.scores[m], step);
         if (step + kBuffers - 1 < kSteps && step + kBuffers > 1) fetch(step + kBuffers - 1);
 #pragma unroll
         for (int n = 0; n < kPairs; n++) {

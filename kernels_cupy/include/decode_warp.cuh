@@ -2,8 +2,8 @@
 #pragma once
 
 #include "decode_tiles.cuh"
+#include "fragments.cuh"
 #include "matrix.cuh"
-#include "softmax.cuh"
 
 struct WarpRows {
     float scores[kRowTiles][kKeyTiles][4];
@@ -37,12 +37,7 @@ template <class Key>
 __device__ __forceinline__ void multiply_scores(WarpRows &w, Query &query, const char *q_tile, const char *k_tile) {
     int lane = threadIdx.x % 32;
     unsigned keys = shared_address(k_tile);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kKeyTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) w.scores[m][n][e] = 0.0f;
+    clear(w.scores);
     constexpr int kFetched = kKeyCodes ? 4 : 1;  // k16 steps of one fetch
 #pragma unroll
     for (int first = 0; first < kSteps; first += kFetched) {
@@ -94,13 +89,7 @@ __device__ __forceinline__ void multiply_output(WarpRows &w, const char *v_tile)
     for (int step = 0; step < kKeys / 16; step++) {
         unsigned a[kRowTiles][4];
 #pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const float(&p)[4] = w.scores[m][2 * step + half];
-                a[m][2 * half] = pack<T>(p[0], p[1]);
-                a[m][2 * half + 1] = pack<T>(p[2], p[3]);
-            }
+        for (int m = 0; m < kRowTiles; m++) as_operand<T>(a[m], w.scores[m], step);
 #pragma unroll
         for (int n = 0; n < kValueBytes / 32; n++) {  // two chunks of columns at a time
             unsigned b[4];
@@ -136,20 +125,13 @@ __device__ __forceinline__ int output_column(int n, int e) {
 // first; `token` are those of the lane's rows.
 __device__ __forceinline__ void mask(WarpRows &w, const int (&token)[kRowTiles][2], int keys, int diagonal,
                                      int window) {
-    int column = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int end = token[m][half] + diagonal + 1, first = end - window;
             end = CAUSAL ? min(end, keys) : keys;
-#pragma unroll
-            for (int n = 0; n < kKeyTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    int key = column + n * 8 + e;
-                    if (key >= end || (WINDOW && key < first)) w.scores[m][n][2 * half + e] = -CUDART_INF_F;
-                }
+            hide_columns<WINDOW>(w.scores[m], half, first, end);
         }
 }
 
@@ -173,11 +155,7 @@ __device__ __forceinline__ void online_softmax(WarpRows &w, float scale_log2) {
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float top = w.maximum[m][half];
-#pragma unroll
-            for (int n = 0; n < kKeyTiles; n++)
-                top = fmaxf(top, fmaxf(w.scores[m][n][2 * half], w.scores[m][n][2 * half + 1]));
-            top = lane_max<4>(top);
+            float top = row_maximum(w.scores[m], half, w.maximum[m][half]);
             float shift = safe_maximum(top) * scale_log2;
             decay[m][half] = exp2_fast(w.maximum[m][half] * scale_log2 - shift);
             rose |= top != w.maximum[m][half];
@@ -194,10 +172,5 @@ __device__ __forceinline__ void online_softmax(WarpRows &w, float scale_log2) {
             w.total[m][half] = total;
         }
     if (!__any_sync(~0u, rose)) return;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kOutputTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) w.output[m][n][e] *= decay[m][e / 2];
+    scale_rows(w.output, decay);
 }

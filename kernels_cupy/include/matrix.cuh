@@ -69,3 +69,14 @@ __device__ __forceinline__ void multiply<__nv_bfloat16>(float (&d)[4], const uns
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+
+// Fragments 2 * step and 2 * step + 1 of a result as the A operand of the next product, rounded to T.
+template <class T, int Tiles>
+__device__ __forceinline__ void as_operand(unsigned (&a)[4], const float (&d)[Tiles][4], int step) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const float(&x)[4] = d[2 * step + half];
+        a[2 * half] = pack<T>(x[0], x[1]);
+        a[2 * half + 1] = pack<T>(x[2], x[3]);
+    }
+}

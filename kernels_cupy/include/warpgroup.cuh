@@ -178,11 +178,5 @@ __device__ __forceinline__ void multiply_columns(float (&d)[Tiles][4], unsigned 
 template <class Element, int Steps>
 __device__ __forceinline__ void pack_rows(unsigned (&a)[Steps][4], const float (&d)[2 * Steps][4]) {
 #pragma unroll
-    for (int k = 0; k < Steps; k++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const float(&x)[4] = d[2 * k + half];
-            a[k][2 * half] = pack<Element>(x[0], x[1]);
-            a[k][2 * half + 1] = pack<Element>(x[2], x[3]);
-        }
+    for (int k = 0; k < Steps; k++) as_operand<Element>(a[k], d, k);
 }
