@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import pathlib
-import shutil
 
 import pytest
 
 from experiments.validation import suite
 from gpusim.cli.main import main
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+from tests.browser import launched, needs_browser, open_page
 
 
 @pytest.fixture(scope="module")
@@ -85,24 +83,15 @@ def test_has_every_card_its_studies() -> None:
     assert [study.curves for study in public] == [("l2_volume",), ("latency",), ("stream_read",), ("stream_scale",)]
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
+@needs_browser
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_does_the_page_work_in_a_browser(written: tuple[pathlib.Path, str], width: int, scheme: str) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = written[0] / "page.html"
-    with sync_api.sync_playwright() as play:
-        chromium = play.chromium.launch(executable_path=BROWSER, args=["--headless", "--no-sandbox", "--disable-gpu"])
-        page = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        trouble: list[str] = []
-        page.on("console", lambda m: trouble.append(m.text) if m.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: trouble.append(str(error)))
-        page.on("request", lambda r: trouble.append(r.url) if r.url != path.as_uri() else None)
-        page.goto(path.as_uri())
-        page.wait_for_function("() => document.documentElement.dataset.drawn === 'true'", timeout=60_000)
+    with launched() as browser:
+        page, trouble = open_page(browser, path, width, scheme)
         assert trouble == []
         assert page.locator(".js-plotly-plot").count() == 2
         assert page.locator("#sms_l2 tbody tr").count() == 9 and page.locator("#summary tbody tr").count() == 2
         drawn = page.evaluate("document.getElementById('curve-0').data.map(t => [t.name, t.x.length])")
         assert drawn == [["simulated", 9], ["measured", 6], ["measured, held out", 3]]
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        chromium.close()

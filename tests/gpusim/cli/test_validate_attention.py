@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import csv
 import pathlib
-import shutil
 
 import pytest
 
 from experiments import own_measurements
 from experiments.accuracy import cases
 from gpusim.cli.main import main
+from tests.browser import launched, needs_browser, open_page
 from tests.experiments.own_file import small_plan, write_own
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 @pytest.fixture
@@ -62,23 +60,14 @@ def test_is_bad_input_refused(arguments: list[str], said: str, capsys: pytest.Ca
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
+@needs_browser
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_does_the_page_work_in_a_browser(tmp_path: pathlib.Path, width: int, scheme: str) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = tmp_path / "page.html"
     assert main(["validate", "--suite", "torch", "--stored", "--html", str(path), "--quiet"]) == 0
-    with sync_api.sync_playwright() as play:
-        chromium = play.chromium.launch(executable_path=BROWSER, args=["--headless", "--no-sandbox", "--disable-gpu"])
-        page = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        trouble: list[str] = []
-        page.on("console", lambda m: trouble.append(m.text) if m.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: trouble.append(str(error)))
-        page.on("request", lambda r: trouble.append(r.url) if r.url != path.as_uri() else None)
-        page.goto(path.as_uri())
-        page.wait_for_function("() => document.documentElement.dataset.drawn === 'true'", timeout=60_000)
+    with launched() as browser:
+        page, trouble = open_page(browser, path, width, scheme)
         assert trouble == []
         assert page.locator(".js-plotly-plot").count() == len(cases.FIELDS)
         assert page.locator("#worst tbody tr").count() == 10
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        chromium.close()

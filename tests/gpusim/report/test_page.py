@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,13 +10,9 @@ import pytest
 
 from gpusim.report.fields import LEVELS
 from gpusim.report.html import render_page, write_report
+from tests.browser import launched, needs_browser, open_page
 from tests.gpusim.report import sample
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-_BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-needs_browser = pytest.mark.skipif(_BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
-_FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 _SUMS = """id => Object.fromEntries(document.getElementById(id).data.filter(t => t.meta.level).map(
     t => [t.meta.level + '/' + t.name, [t.visible, t.y.reduce((a, b) => a + b, 0)]]))"""
 _OVERFLOW = """() => [...document.querySelectorAll('body *')].filter(
@@ -27,10 +22,8 @@ _OVERFLOW = """() => [...document.querySelectorAll('body *')].filter(
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as play:
-        chromium = play.chromium.launch(executable_path=_BROWSER, args=_FLAGS)
+    with launched() as chromium:
         yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -40,21 +33,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return path
 
 
-def _open(browser: Any, path: pathlib.Path, width: int = 1280, scheme: str = "light") -> tuple[Any, list[str]]:
-    """The drawn page, and everything it complained of or asked the network for."""
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    trouble: list[str] = []
-    page.on("console", lambda message: trouble.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: trouble.append(str(error)))
-    page.on("request", lambda request: trouble.append(request.url) if request.url != path.as_uri() else None)
-    page.goto(path.as_uri())
-    page.wait_for_function("() => document.documentElement.dataset.drawn === 'true'", timeout=60_000)
-    return page, trouble
-
-
 @needs_browser
 def test_loads_without_errors_or_requests(browser: Any, report: pathlib.Path) -> None:
-    page, trouble = _open(browser, report)
+    page, trouble = open_page(browser, report)
     assert trouble == []
     assert page.locator(".js-plotly-plot").count() == 5  # two timelines, two flows, one roofline
     buttons = page.evaluate("[...document.querySelectorAll('.modebar-btn')].map(b => b.dataset.title || b.ariaLabel)")
@@ -65,7 +46,7 @@ def test_loads_without_errors_or_requests(browser: Any, report: pathlib.Path) ->
 
 @needs_browser
 def test_drawn_bytes_equal_the_tables(browser: Any, report: pathlib.Path) -> None:
-    page, _ = _open(browser, report)
+    page, _ = open_page(browser, report)
     seconds = sample.BIN / sample.MACHINE["clock_hz"]
     for index, result in enumerate(sample.both()):
         sums = page.evaluate(_SUMS, f"timeline-{index}")
@@ -81,7 +62,7 @@ def test_drawn_bytes_equal_the_tables(browser: Any, report: pathlib.Path) -> Non
 
 @needs_browser
 def test_level_selector_switches_every_timeline(browser: Any, report: pathlib.Path) -> None:
-    page, trouble = _open(browser, report)
+    page, trouble = open_page(browser, report)
     for level in LEVELS:
         button = page.locator(f"button[data-level={level.key}]")
         button.click()
@@ -98,7 +79,7 @@ def test_level_selector_switches_every_timeline(browser: Any, report: pathlib.Pa
 
 @needs_browser
 def test_tensor_switch_scales_and_bin_table(browser: Any, report: pathlib.Path) -> None:
-    page, trouble = _open(browser, report)
+    page, trouble = open_page(browser, report)
     page.locator("button[data-tensor=K]").click()
     assert page.evaluate(_SUMS, "timeline-1")["dram_read/K"][0] is False
     page.locator("button[data-same-scale]").click()
@@ -115,7 +96,7 @@ def test_tensor_switch_scales_and_bin_table(browser: Any, report: pathlib.Path) 
 @needs_browser
 @pytest.mark.parametrize("width", [400, 420, 800, 1600])
 def test_nothing_overflows(browser: Any, report: pathlib.Path, width: int) -> None:
-    page, trouble = _open(browser, report, width, scheme="dark")
+    page, trouble = open_page(browser, report, width, scheme="dark")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate(_OVERFLOW) == []
     assert trouble == []
@@ -124,7 +105,7 @@ def test_nothing_overflows(browser: Any, report: pathlib.Path, width: int) -> No
 
 @needs_browser
 def test_figures_follow_theme_and_window(browser: Any, report: pathlib.Path) -> None:
-    page, _ = _open(browser, report)
+    page, _ = open_page(browser, report)
     ink = "document.getElementById('timeline-0').layout.font.color"
     light = page.evaluate(ink)
     page.emulate_media(color_scheme="dark")
@@ -142,7 +123,7 @@ def test_names_are_text_not_markup(browser: Any, tmp_path: pathlib.Path) -> None
     result["kernels"][0]["name"] = result["algorithm"] = result["schedule"]["note"] = evil
     result["by_tensor"][evil] = result["by_tensor"].pop("LSE")
     write_report([result], tmp_path / "evil.html")
-    page, trouble = _open(browser, tmp_path / "evil.html")
+    page, trouble = open_page(browser, tmp_path / "evil.html")
     assert trouble == []
     assert page.locator("img").count() == 0
     page.close()
