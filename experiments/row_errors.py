@@ -9,38 +9,19 @@ from pathlib import Path
 from statistics import fmean
 from typing import TextIO
 
-__all__ = ["QUANTITIES", "KernelRow", "Quantity", "Verdict", "judge", "summary", "table", "write_csv"]
+from experiments.accuracy.quantities import MB, Quantity
 
-MB = 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """A compared field.
-
-    Attributes:
-        field: attribute of measured and simulated kernels.
-        title: column heading with the unit.
-        scale: divisor from the field's unit to the column's.
-        smallest: measured values below this are too small for a percentage.
-        in_points: compared by difference in points, not in percent.
-    """
-
-    field: str
-    title: str
-    scale: float
-    smallest: float = 0.0
-    in_points: bool = False
+__all__ = ["QUANTITIES", "KernelRow", "Verdict", "judge", "summary", "table", "write_csv"]
 
 
 QUANTITIES = (
-    Quantity("dram_read_bytes", "DRAM read MB", MB, smallest=MB),
-    Quantity("dram_write_bytes", "DRAM write MB", MB, smallest=MB),
-    Quantity("l2_read_bytes", "L2 read MB", MB, smallest=MB),
-    Quantity("l2_hit_rate", "L2 hit %", 0.01, in_points=True),
-    Quantity("fabric_bytes", "fabric MB", MB, smallest=MB),
-    Quantity("sm_read_bytes", "SM read MB", MB, smallest=MB),
-    Quantity("cycles", "kcycles", 1e3),
+    Quantity("dram_read_bytes", "DRAM read", "MB", MB, MB),
+    Quantity("dram_write_bytes", "DRAM write", "MB", MB, MB),
+    Quantity("l2_read_bytes", "L2 read", "MB", MB, MB),
+    Quantity("l2_hit_rate", "L2 hit", "%", 0.01, in_points=True),
+    Quantity("fabric_bytes", "fabric", "MB", MB, MB),
+    Quantity("sm_read_bytes", "SM read", "MB", MB, MB),
+    Quantity("cycles", "kcycles", "", 1e3),
 )
 
 TARGET_DRAM_FLOOR_BYTES = 20 * MB
@@ -68,12 +49,7 @@ class KernelRow:
 
     def error(self, quantity: Quantity) -> float | None:
         """Simulated minus measured, percent of measured (or points); None where the measured value is too small."""
-        measured, simulated = self.measured[quantity.field], self.simulated[quantity.field]
-        if quantity.in_points:
-            return (simulated - measured) * 100
-        if measured <= 0 or measured < quantity.smallest:
-            return None
-        return (simulated / measured - 1) * 100
+        return quantity.error(self.measured[quantity.field], self.simulated[quantity.field])
 
     def dram_bytes(self) -> tuple[float, float]:
         """(measured, simulated) HBM traffic, both directions."""
@@ -108,7 +84,7 @@ def table(rows: Sequence[KernelRow]) -> str:
     """One line per kernel: measured, simulated and error of every quantity; a line of HBM totals per call."""
     width = max((len(_name(r)) for r in rows), default=10)
     lines = [
-        " " * width + "".join(f" |{q.title:^24}" for q in QUANTITIES) + " | target",
+        " " * width + "".join(f" |{_heading(q):^24}" for q in QUANTITIES) + " | target",
         " " * width + " |   measured    sim.  error" * len(QUANTITIES) + " |",
     ]
     for call in dict.fromkeys(r.call for r in rows):
@@ -122,6 +98,10 @@ def table(rows: Sequence[KernelRow]) -> str:
                 f"{change:+.1f} %"
             )
     return "\n".join(lines)
+
+
+def _heading(quantity: Quantity) -> str:
+    return f"{quantity.title} {quantity.unit}".rstrip()
 
 
 def _name(row: KernelRow) -> str:
@@ -152,7 +132,7 @@ def summary(rows: Sequence[KernelRow]) -> str:
         groups[f"{path} {kernel}"] = [r for r in rows if (r.algorithm, r.kernel) == (path, kernel)]
     lines = ["mean absolute error (%; L2 hit in points)"]
     for name, members in groups.items():
-        parts = [f"{q.title.rsplit(' ', 1)[0]} {_mean_error(members, q)}" for q in QUANTITIES]
+        parts = [f"{q.title} {_mean_error(members, q)}" for q in QUANTITIES]
         lines.append(f"  {name:28} {'  '.join(parts)}")
     verdicts = [judge(r) for r in rows]
     lines.append(
