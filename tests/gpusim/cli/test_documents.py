@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 import gpusim
+from gpusim.cli import simulate
 from gpusim.cli.main import COMMANDS, Parser, main
+from gpusim.cli.options import gpu_from
+from gpusim.plans import check_fits
 from gpusim.spec import load_gpu
 from gpusim.spec.document import KEYS
 from gpusim.spec.sources import KINDS, kind_of
@@ -40,6 +43,24 @@ def test_does_every_command_parse(document: Path) -> None:
         parser = Parser(prog=name, allow_abbrev=False)
         import_module(modules[name]).add_arguments(parser)
         parser.parse_args(arguments)
+
+
+GUIDE = ROOT / "docs" / "algorithms.md"
+"""Simulates an algorithm that the reader adds (`tests/traces/test_guide.py`)."""
+
+
+@pytest.mark.parametrize("document", [path for path in DOCUMENTS if path != GUIDE], ids=lambda path: path.name)
+def test_does_every_simulated_example_make_plans_that_fit(document: Path) -> None:
+    for name, *arguments in commands(document):
+        if name != "simulate" or "--trace" in arguments or any(word.endswith((".toml", "…")) for word in arguments):
+            continue
+        parser = Parser(prog=name, allow_abbrev=False)
+        simulate.add_arguments(parser)
+        args = parser.parse_args(arguments)
+        gpu = gpu_from(args)
+        for plan in simulate._plans(args, gpu):
+            if not (args.footprint or args.analytic):
+                check_fits(plan, gpu)
 
 
 def test_are_the_figures_in_the_readme_what_the_commands_print(capsys: pytest.CaptureFixture[str]) -> None:
