@@ -12,27 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from traces.algorithms.flash2_backward import block_parameters, key_block_bytes
 from traces.dtypes import DTYPES
-from traces.gradients import (
-    DS_INSTRUCTIONS,
-    INPUTS,
-    OUTPUTS,
-    P_INSTRUCTIONS,
-    Array,
-    GradientTensors,
-    convert,
-    preprocess,
-    probabilities,
-    score_gradient,
-    zero,
-)
+from traces.flash3_backward_program import DS_BUFFERS, KeyBlock, flash3_key_block
+from traces.gradients import INPUTS, OUTPUTS, GradientTensors, convert, preprocess, zero
 from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
-from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Reduce, Store, Vector, Wait
+from traces.ops import Program
 from traces.problem import AttentionProblem
 from traces.schedule import Schedule, require, require_multiple, require_one_of
 from traces.tensor import Matrix
@@ -42,9 +28,6 @@ name = "flash3_backward"
 summary = "FlashAttention-3 backward: producer, consumer warpgroups and a dQ writer that adds by bulk copies (Hopper)"
 paper = "Shah et al. 2024, arXiv:2407.08608, appendix B"
 order = 130
-
-DS_BUFFERS = 2
-"""Buffers of dS: a warpgroup may be one step ahead of another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +95,8 @@ def plan(problem: AttentionProblem, schedule: Flash3BackwardSchedule) -> Plan:
 
     def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
         first_row, diagonal = parameters
-        return flash3_key_block(matrices, first_row, diagonal, p.scale, grouped, s)
+        tiles = s.tile_q, s.tile_kv, s.stages, s.warpgroups
+        return flash3_key_block(matrices, KeyBlock(p.scale, *tiles, first_row, diagonal, grouped))
 
     m, n, element = s.tile_q, s.tile_kv, p.storage.element_bytes
     shared = element * (n * (p.dim + p.dim_v) + s.stages * m * (p.dim + p.dim_v) + min(s.stages, DS_BUFFERS) * m * n)
@@ -130,112 +114,6 @@ def plan(problem: AttentionProblem, schedule: Flash3BackwardSchedule) -> Plan:
         *finish,
     )
     return Plan(name, p, s, t.table.tensors, launches, INPUTS, OUTPUTS, "backward")
-
-
-def flash3_key_block(
-    matrices: tuple[Matrix, ...],
-    first_row: int,
-    diagonal: int,
-    scale: float,
-    grouped: bool,
-    schedule: Flash3BackwardSchedule,
-) -> tuple[Program, ...]:
-    """The producer, the consumers and the dQ writer of one block of keys."""
-    q, do, lse, d, dq_sum, k, v, dk, dv = matrices
-    m, n, stages, consumers = schedule.tile_q, schedule.tile_kv, schedule.stages, schedule.warpgroups
-    own_keys, own_cols = n // consumers, -(-k.cols // consumers)
-    rows = list(range(first_row, q.rows, m))[::-1]
-
-    kv_full = Barrier("K V full", 2)
-    q_full = [Barrier(f"Q full {s}", 2) for s in range(stages)]
-    do_full = [Barrier(f"dO full {s}", 2) for s in range(stages)]
-    q_empty = [Barrier(f"Q empty {s}", consumers, open_phases=1) for s in range(stages)]
-    do_empty = [Barrier(f"dO empty {s}", consumers, open_phases=1) for s in range(stages)]
-    ds_full = Barrier("dS full", consumers)
-    dq_full, dq_empty = Barrier("dQ full", consumers), Barrier("dQ empty", open_phases=1)
-    buffer: dict[Any, Any] = {}
-
-    def producer() -> Program:
-        for matrix in (k, v):
-            buffer[matrix.name] = yield Load(matrix.tile(0, n))
-            yield Arrive(kv_full, after=buffer[matrix.name])
-        for position, row in enumerate(rows):
-            stage = position % stages
-            for matrix, numbers, full, empty in ((q, lse, q_full, q_empty), (do, d, do_full, do_empty)):
-                yield Await(empty[stage])
-                for x, tile in ((matrix, matrix.tile(row, m)), (numbers, numbers.tile(0, 1, row, m))):
-                    buffer[x.name, stage] = yield Load(tile)
-                    yield Arrive(full[stage], after=buffer[x.name, stage])
-
-    def consumer(warpgroup: int) -> Program:
-        first_key, first_col = warpgroup * own_keys, warpgroup * own_cols
-        keys = max(0, min(own_keys, k.rows - first_key))
-        cols = max(0, min(own_cols, k.cols - first_col))
-        dk_block: Any = np.zeros((keys, k.cols), np.float32)
-        dv_block: Any = np.zeros((keys, v.cols), np.float32)
-
-        def transposed_p(scores: Array, lse_row: Array, row: int) -> Array:
-            return probabilities(scores.T * np.float32(scale), lse_row, first_key, diagonal + row).T
-
-        yield Await(kv_full)
-        k_rows = yield Vector(lambda tile: tile[first_key : first_key + keys], (buffer[k.name],))
-        v_rows = yield Vector(lambda tile: tile[first_key : first_key + keys], (buffer[v.name],))
-        k_cols = yield Vector(lambda tile: tile[:, first_col : first_col + cols], (buffer[k.name],))
-        for position, row in enumerate(rows):
-            stage = position % stages
-            yield Await(q_full[stage])
-            q_tile, lse_row = buffer[q.name, stage], buffer[lse.name, stage]
-            scores = yield Matmul(k_rows, q_tile, (own_keys, m, q.cols), transpose_b=True, asynchronous=True)
-            yield Await(do_full[stage])
-            do_tile, d_row = buffer[do.name, stage], buffer[d.name, stage]
-            dp = yield Matmul(v_rows, do_tile, (own_keys, m, v.cols), transpose_b=True, asynchronous=True)
-            yield Wait(scores)
-            p = yield Vector(
-                lambda s, lse_row, row=row: transposed_p(s, lse_row, row),
-                (scores, lse_row),
-                exps=own_keys * m,
-                instructions=P_INSTRUCTIONS * own_keys * m,
-            )
-            yield Wait(dp)
-            ds = yield Vector(
-                lambda p, dp, d_row: score_gradient(p.T, dp.T, d_row).T,
-                (p, dp, d_row),
-                instructions=DS_INSTRUCTIONS * own_keys * m,
-                shared_bytes=2 * own_keys * m * q.dtype.element_bytes,
-            )
-            dv_block = yield Matmul(p, do_tile, (own_keys, v.cols, m), dv_block, a_in_registers=True, asynchronous=True)
-            # dQ needs dS of all keys: each warpgroup leaves its share in shared memory, and takes some of the columns.
-            buffer["dS", warpgroup, position % DS_BUFFERS] = ds
-            yield Arrive(ds_full)
-            yield Await(ds_full)
-            parts = tuple(buffer["dS", w, position % DS_BUFFERS] for w in range(consumers))
-            all_ds = yield Vector(lambda *parts: np.concatenate(parts).T, parts)
-            dq_part = yield Matmul(all_ds, k_cols, (m, own_cols, n), asynchronous=True)
-            yield Wait(dv_block)
-            yield Arrive(do_empty[stage])
-            dk_block = yield Matmul(ds, q_tile, (own_keys, k.cols, m), dk_block, a_in_registers=True, asynchronous=True)
-            yield Wait(dq_part)
-            yield Await(dq_empty)
-            buffer["dQ", warpgroup] = yield Vector(
-                lambda x: x, (dq_part,), instructions=m * own_cols, shared_bytes=2 * 4 * m * own_cols
-            )
-            yield Arrive(dq_full)
-            yield Wait(dk_block)
-            yield Arrive(q_empty[stage])
-        dk_block = yield Vector(lambda x: x * np.float32(scale), (dk_block,), instructions=own_keys * (k.cols + v.cols))
-        for matrix, value in ((dk, dk_block), (dv, dv_block)):
-            tile = matrix.tile(first_key, own_keys)
-            yield Reduce(tile, value) if grouped else Store(tile, value)
-
-    def writer() -> Program:
-        for row in rows:
-            yield Await(dq_full)
-            parts = tuple(buffer["dQ", w] for w in range(consumers))
-            whole = yield Vector(lambda *parts: np.concatenate(parts, axis=1), parts)
-            yield Reduce(dq_sum.tile(row, m), whole)
-            yield Arrive(dq_empty)
-
-    return producer(), *(consumer(w) for w in range(consumers)), writer()
 
 
 def textbook(plan: Plan) -> Traffic:
