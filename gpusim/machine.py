@@ -56,7 +56,7 @@ def simulate(
     for launch in plan.launches:
         ctas_per_sm(gpu, launch.resources, launch.name)
     started = time.perf_counter()
-    memory = MemorySystem(gpu, plan.tensors)
+    memory = MemorySystem(gpu, plan.tensors, flushing=l2 == "flush")
     rounds = 2 if l2 == "warm" else 1
     handed = 0  # work indices of the current kernel
     finished = 0  # kernels

@@ -224,7 +224,7 @@ class Result:
         plan = self.plan
         if not isinstance(plan, Plan):
             raise TypeError(f"{plan.algorithm} is no attention plan: it has no problem to report")
-        names = tuple(t.name for t in plan.tensors)
+        names = tuple(self.kernels[0].dirty_bytes)  # the plan's tensors, and what a flush leaves
         gpu, dtype = self.gpu, plan.problem.dtype
         whole = self.total()
         total = whole.to_dict(names)

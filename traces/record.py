@@ -163,14 +163,14 @@ class _Recorder:
 
     def _tile(self, tile: Tile) -> dict[str, Any]:
         view = self._item.views[tile.matrix.slot]
-        offset, runs, run_bytes = tile.span(view)
+        offset, runs, run_bytes, pitch_bytes = tile.span(view)
         return {
             "slot": tile.matrix.slot,
             "tensor": view.tensor.name,
             "offset": offset,
             "runs": runs,
             "run_bytes": run_bytes,
-            "pitch_bytes": view.pitch_bytes,
+            "pitch_bytes": pitch_bytes,
             "row": tile.row,
             "rows": tile.rows,
             "col": tile.col,

@@ -130,12 +130,14 @@ def _check_operands(programs: Table, ops: Table, tensors: tuple[Tensor, ...]) ->
     slot = slots.starts[at["program"]] + at["slot"]
     element_bytes = np.array([t.dtype.element_bytes for t in tensors], np.int64)[slots.values[slot]]
     pitch = programs.lists["slot_pitch_bytes"].values[slot]
-    whole = (pitch == at["cols"] * element_bytes) & (programs.lists["slot_page_bytes"].values[slot] == 0)
+    page = programs.lists["slot_page_bytes"].values[slot]
+    together = np.gcd(np.gcd(page // np.maximum(1, pitch), at["row"]), at["rows"])  # as `Tile.span`
+    together = np.maximum(1, np.where(pitch == at["cols"] * element_bytes, np.where(page, together, at["rows"]), 1))
     found = (
-        np.array_equal(at["pitch_bytes"], pitch)
+        np.array_equal(at["pitch_bytes"], together * pitch)
         and np.array_equal(at["offset"], at["row"] * pitch + at["col"] * element_bytes)
-        and np.array_equal(at["runs"], np.where(whole, 1, at["rows"]))
-        and np.array_equal(at["run_bytes"], at["cols"] * element_bytes * np.where(whole, at["rows"], 1))
+        and np.array_equal(at["runs"], at["rows"] // together)
+        and np.array_equal(at["run_bytes"], at["cols"] * element_bytes * together)
     )
     _require(found, "an operation's offset and runs are not where its tile is")
 

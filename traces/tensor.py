@@ -8,6 +8,7 @@ shapes run the same program at other addresses, which is what lets the simulator
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -176,10 +177,12 @@ AnyView = View | StackedView
 
 
 def stacked(views: Sequence[View]) -> StackedView:
-    """Equal views of one tensor as a single matrix, in the order given."""
-    first = views[0]
-    addresses = tuple(view.address for view in views)
-    return StackedView(first.tensor, addresses, first.rows, len(views) * first.rows, first.cols, first.pitch_bytes)
+    """Equal views of one tensor as a single matrix, in the order given; one page where all follow each other."""
+    first, rows = views[0], len(views) * views[0].rows
+    addresses, step = tuple(view.address for view in views), first.rows * first.pitch_bytes
+    if all(address == addresses[0] + number * step for number, address in enumerate(addresses)):
+        return StackedView(first.tensor, addresses[:1], rows, rows, first.cols, first.pitch_bytes)
+    return StackedView(first.tensor, addresses, first.rows, rows, first.cols, first.pitch_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,16 +220,19 @@ class Tile:
     def size_bytes(self) -> int:
         return self.rows * self.row_bytes
 
-    def span(self, view: AnyView) -> tuple[int, int, int]:
-        """(byte offset in the view, number of runs, bytes per run); runs are `view.pitch_bytes` apart.
+    def span(self, view: AnyView) -> tuple[int, int, int, int]:
+        """(byte offset in the view, number of runs, bytes per run, bytes from one run to the next).
 
-        Rows of a `View` that follow each other in memory without a gap make a single run. Run i of a tile starts at
-        `view.at(offset + i * view.pitch_bytes)`.
+        Rows that follow each other in memory without a gap make one run; on pages, as many as fit all pages evenly. Run
+        i of a tile starts at `view.at(offset + i * pitch)`, with the last of the four as pitch.
         """
-        offset = self.row * view.pitch_bytes + self.col * self.matrix.dtype.element_bytes
-        if view.pitch_bytes == self.row_bytes and not view.page_bytes:
-            return offset, 1, self.size_bytes
-        return offset, self.rows, self.row_bytes
+        pitch = view.pitch_bytes
+        together = 1
+        if pitch == self.row_bytes:
+            together = math.gcd(view.page_rows, self.row, self.rows) if isinstance(view, StackedView) else self.rows
+            together = together or 1
+        offset = self.row * pitch + self.col * self.matrix.dtype.element_bytes
+        return offset, self.rows // together, together * self.row_bytes, together * pitch
 
 
 class TensorTable:

@@ -20,6 +20,7 @@ from gpusim.memory.hbm.rules import Rules
 from gpusim.memory.hbm.timing import forget_times
 from gpusim.memory.l2 import build as l2_build
 from gpusim.memory.l2.policies import MIX
+from gpusim.memory.l2.residue import leave_dirty, residue
 from gpusim.memory.l2.slice_hash import lines_at
 from gpusim.memory.l2.tags import DIRTY, EMPTY, POPCOUNT
 from gpusim.memory.sizes import CHUNK_BYTES, LINE_BYTES, SECTOR_BYTES
@@ -86,10 +87,20 @@ ACTIVITIES = ("tensor_busy", "vector_busy", "memory_wait", "l2_hit_sectors", "l2
 class MemorySystem:
     """Builds the state for a GPU and a set of tensors, and keeps Python's references to its arrays."""
 
-    def __init__(self, gpu: GpuSpec, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, gpu: GpuSpec, tensors: Sequence[Tensor], flushing: bool = False) -> None:
+        """The state of `gpu` with nothing cached.
+
+        Args:
+            gpu: the machine.
+            tensors: all that will be accessed.
+            flushing: `flush` will be called, so there is a place for what it leaves.
+        """
         self.gpu = gpu
         self.tensors = tuple(tensors)
-        self._lines = -(-max(t.end for t in tensors) // LINE_BYTES)
+        self._residue = residue(gpu, self.tensors) if flushing else None
+        if self._residue:
+            self.tensors += (self._residue,)
+        self._lines = -(-max(t.end for t in self.tensors) // LINE_BYTES)
         self.values = (
             l1.start(gpu)
             | l2_build.start(gpu, self._lines)
@@ -117,11 +128,16 @@ class MemorySystem:
         self.state = self._compile()
 
     def flush(self) -> None:
-        """Empty the caches (dirty data is dropped, as an invalidation between measurements writes it uncounted)."""
+        """Empty the caches as a profiler does before every kernel.
+
+        Dirty data is dropped, for that write-back is not counted; a little of the profiler's own is left, dirty.
+        """
         for name in ("tags", "l1_tags", "side_tags"):
             self.values[name][:] = EMPTY
         for name in ("dirty_sectors", "pinned", "ages"):
             self.values[name][:] = 0
+        if self._residue:
+            leave_dirty(self.state, self._residue.base // LINE_BYTES, self._residue.end // LINE_BYTES)
 
     def start_timeline(self) -> None:
         """Time zero: an empty timeline and empty queues; caches and open rows keep what they hold."""

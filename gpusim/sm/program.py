@@ -19,6 +19,7 @@ from gpusim.spec import GpuSpec
 from traces.execute import BarrierState, run_agents
 from traces.launch import KernelLaunch, WorkItem
 from traces.ops import HINTS, Arrive, Await, Barrier, Load, Matmul, Op, Reduce, Store, Vector, Wait
+from traces.tensor import Tile
 
 SYNC_CYCLES = 150.0
 """Latency of dependent row work: shuffles of the row maximum and sum, conversions; fitted with the next two."""
@@ -132,10 +133,9 @@ class _Compiler:
             case Vector():
                 return self._vector(agent, op)
             case Store(tile, _) | Reduce(tile, _):
-                offset, runs, run_bytes = tile.span(self._item.views[tile.matrix.slot])
                 if tile.size_bytes:
                     code = oc.STORE if isinstance(op, Store) else oc.REDUCE
-                    self._emit(agent, self._access(code, tile.matrix.slot, offset, runs, run_bytes))
+                    self._emit(agent, self._access(code, tile))
             case Arrive(barrier, after):
                 token = self._own(agent, after) if isinstance(after, _Token) else -1
                 copied = isinstance(after, _Token) and after.slot >= 0
@@ -177,15 +177,17 @@ class _Compiler:
             )
         return token.number % oc.TOKENS
 
-    def _access(self, code: int, slot: int, offset: int, runs: int, run_bytes: int) -> dict[int, int]:
+    def _access(self, code: int, tile: Tile) -> dict[int, int]:
+        slot = tile.matrix.slot
         view = self._item.views[slot]
+        offset, runs, run_bytes, pitch_bytes = tile.span(view)
         return {
             oc.CODE: code,
             oc.SLOT: slot,
             oc.OFFSET: offset,
             oc.RUNS: runs,
             oc.RUN_BYTES: run_bytes,
-            oc.PITCH: view.pitch_bytes,
+            oc.PITCH: pitch_bytes,
             oc.SHARES: 1,
             oc.BASE: self._bases[slot],
             oc.PAGE_BYTES: view.page_bytes,
@@ -198,7 +200,7 @@ class _Compiler:
         if op.multicast > 1 and self._item.views[slot].page_bytes:
             raise ValueError(f"kernel {self._launch.name}: tiles of a stacked view cannot be multicast")
         token = self._new_token(agent, slot)
-        row = self._access(oc.LOAD, slot, *op.tile.span(self._item.views[slot]))
+        row = self._access(oc.LOAD, op.tile)
         row[oc.TOKEN], row[oc.SHARE], row[oc.SHARES] = token.number % oc.TOKENS, op.share, op.multicast
         row[oc.FLAGS] = HINTS.index(op.hint) + (THROUGH_L1 if op.through_l1 else 0)
         self._emit(agent, row, (0.0, 0.0, 0.0, self._shared_cycles(op.tile.size_bytes)))

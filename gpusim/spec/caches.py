@@ -68,6 +68,7 @@ class L2Spec:
         home_bits: address bits whose parity is a line's home, where there are two partitions.
         persisting_bytes: set-aside for lines loaded with the hint `evict_last`; a number of ways, rounded down, but
             one at least if it is not 0, and all but one at most.
+        flush_residue_bytes: dirty data of the profiler's own that is in the L2 after it has flushed it (`l2="flush"`).
     """
 
     size_bytes: float = field(metadata=key("size", parse_size))
@@ -88,6 +89,7 @@ class L2Spec:
     slice_hash: str = field(metadata=key("slice_hash", choice(*SLICE_HASHES)))
     home_bits: tuple[int, ...] = field(metadata=key("home_bits", parse_int_list))
     persisting_bytes: float = field(metadata=key("persisting", parse_size))
+    flush_residue_bytes: float = field(metadata=key("flush_residue", parse_size))
 
     def __post_init__(self) -> None:
         at_least(1, "l2", {"partitions": self.partitions, "slices": self.slices, "ways": self.ways})

@@ -42,6 +42,7 @@ CACHE_DEFAULTS: Mapping[str, tuple[Any, str]] = {
     "l2.home_bits": ((12, 13, 15, 17, 19), "estimate: as measured on the H200"),
     "l2.reduce_bandwidth": ("23.7B/clk", "estimate: as measured on the H200"),
     "l2.persisting": (0, "default: no set-aside, as on a device after a reset"),
+    "l2.flush_residue": (0, "default: a flush leaves nothing dirty"),
     "memory_side_cache.size": (0, "default: none"),
     "memory_side_cache.ways": (16, "estimate"),
     "memory_side_cache.bandwidth": ("inf", "default: no bottleneck"),

@@ -49,8 +49,8 @@ def random_plans(longest: int = 120) -> st.SearchStrategy[Plan]:
 
 def sectors(tile: Tile, view: AnyView) -> int:
     """32-byte sectors that an access to `tile` touches, run by run."""
-    offset, runs, run_bytes = tile.span(view)
-    starts = [view.at(offset + r * view.pitch_bytes) for r in range(runs if tile.size_bytes else 0)]
+    offset, runs, run_bytes, pitch = tile.span(view)
+    starts = [view.at(offset + r * pitch) for r in range(runs if tile.size_bytes else 0)]
     return sum((start + run_bytes - 1) // 32 - start // 32 + 1 for start in starts)
 
 

@@ -275,6 +275,6 @@ def accesses(plan: Plan) -> Iterator[tuple[Load | Store | Reduce, AnyView]]:
 
 def byte_addresses(tile: Tile, view: AnyView) -> NDArray[np.int64]:
     """Every byte that a tile covers, in order of its runs."""
-    offset, runs, run_bytes = tile.span(view)
-    starts = [view.at(offset + i * view.pitch_bytes) for i in range(runs if tile.size_bytes else 0)]
+    offset, runs, run_bytes, pitch = tile.span(view)
+    starts = [view.at(offset + i * pitch) for i in range(runs if tile.size_bytes else 0)]
     return (np.array(starts, np.int64)[:, None] + np.arange(run_bytes)).ravel()

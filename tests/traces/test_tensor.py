@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.traces.problems import byte_addresses
 from traces.dtypes import DTYPES
 from traces.launch import WorkItem
-from traces.tensor import ALIGNMENT_BYTES, Tensor, TensorTable
+from traces.tensor import ALIGNMENT_BYTES, Tensor, TensorTable, stacked
 
 
 def _element_addresses(t: Tensor) -> np.ndarray:
@@ -58,7 +58,34 @@ def test_is_a_block_without_gaps_a_single_run(rows: int, cols: int, heads: int) 
     t = TensorTable().add("X", (1, heads, rows, cols), DTYPES["fp16"], "bhsd")
     view = t.view(0, heads - 1)
     tile = WorkItem((view,), ()).matrices()[0].tile(0, rows)
-    assert tile.span(view) == (0, 1, rows * cols * 2)
+    assert tile.span(view) == (0, 1, rows * cols * 2, rows * cols * 2)
+
+
+@given(page_rows=st.integers(1, 32), pages=st.integers(2, 9), cols=st.integers(1, 16), data=st.data())
+@settings(deadline=None)
+def test_do_runs_cover_rows_on_pages_in_as_few_as_fit(
+    page_rows: int, pages: int, cols: int, data: st.DataObject
+) -> None:
+    t = TensorTable().add("X", (pages, 1, page_rows, cols), DTYPES["fp16"], "bhsd")
+    order = data.draw(st.permutations(range(pages)).filter(lambda p: list(p) != sorted(p)))
+    view = stacked([t.view(page, 0) for page in order])
+    row = data.draw(st.integers(0, view.rows - 1))
+    tile = WorkItem((view,), ()).matrices()[0].tile(row, data.draw(st.integers(1, view.rows - row)))
+    _, runs, run_bytes, _ = tile.span(view)
+    assert runs * run_bytes == tile.size_bytes
+    if row % page_rows == 0 and tile.rows % page_rows == 0:
+        assert runs == tile.rows // page_rows
+    addresses = [
+        t.base + (order[r // page_rows] * page_rows + r % page_rows) * cols * 2 for r in range(row, row + tile.rows)
+    ]
+    expected = (np.array(addresses)[:, None] + np.arange(cols * 2)).ravel()
+    np.testing.assert_array_equal(byte_addresses(tile, view), expected)
+
+
+def test_are_rectangles_that_follow_each_other_one_page() -> None:
+    t = TensorTable().add("LSE", (2, 4, 1, 1), DTYPES["fp32"], "bhsd")
+    view = stacked([t.view(1, head) for head in range(4)])
+    assert WorkItem((view,), ()).matrices()[0].tile(0, 4).span(view)[1:3] == (1, 16)
 
 
 @given(sizes=st.lists(st.integers(1, 3 << 20), min_size=1, max_size=6))
