@@ -150,7 +150,8 @@ class MemorySystem:
         for name in ("bus_free", "activate_free", "merge_ready", "merge_start", "write_queue", "reads_waiting"):
             self.values[name][:] = 0
         forget_times(self.values)
-        self.values["merge_line"][:] = -1
+        for name in ("merge_line", "fill_line"):
+            self.values[name][:] = -1
 
     def reset_counters(self) -> None:
         """Zero the counters (the timeline goes on)."""

@@ -53,8 +53,9 @@ from gpusim.sm.opcodes import (
 
 SHARED_READ_COUNTER = int(C.SHARED_READ)
 TENSOR_BUSY, VECTOR_BUSY, MEMORY_WAIT = range(3)
-JITTER_CYCLES = 1.0
-"""Spread of the latency of row work, from warp scheduling; fitted: it lets CTAs that start together drift apart."""
+JITTER_CYCLES = 96.0
+"""Spread of the latency of row work about its mean, from warp scheduling. It lets CTAs that start together drift apart,
+and so decides how many of their reads merge; fitted to the L2 reads of our own kernels that are not held out."""
 BARRIER_CYCLES = 40.0
 """Cycles to see that an mbarrier's phase is complete (try_wait and its shared-memory access); estimate."""
 LOOKAHEAD_CYCLES = 8.0
@@ -176,7 +177,7 @@ def _row_work(s: Any, m: Any, sm: int, row: int, pc: int, t: float) -> None:
     record_activity(m, VECTOR_BUSY, start, start + cycles)
     s.totals[1] += op[SHARED_READ]
     s.totals[2] += op[SHARED_WRITE]
-    s.time[row] = done + s.costs[pc, LATENCY_CYCLES] + JITTER_CYCLES * _jitter(row, pc, s.item[row])
+    s.time[row] = done + s.costs[pc, LATENCY_CYCLES] + JITTER_CYCLES * (_jitter(row, pc, s.item[row]) - 0.5)
 
 
 @njit

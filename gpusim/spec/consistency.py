@@ -100,6 +100,7 @@ def complete(values: Values) -> tuple[dict[str, Any], dict[str, str]]:
         fill("sm.cta_order", list(range(count)), "default: SMs in order")
         fill("sm.warp_launch", 0, "default: in sm.cta_turnover")
         fill("sm.gpcs", 1, "default: not told apart")
+        fill("sm.filled_first", 0, "default: a small grid is spread over the whole GPU")
         gpcs = max(1, _parse(full, "sm.gpcs"))
         fill("sm.gpc_of_sm", _gpc_of_sm(_parse(full, "sm.cta_order"), gpcs), "default: equal runs of the CTA order")
         if "sm.read_port" in full:
@@ -109,8 +110,8 @@ def complete(values: Values) -> tuple[dict[str, Any], dict[str, str]]:
             halves = max(1, _parse(full, "l2.partitions"))
             fill("sm.partition_of_sm", _alternating(0, count, halves), "default: TPCs take turns")
         if "sm.partition_of_sm" in full:
-            groups = _merge_groups(_parse(full, "sm.cta_order"), _parse(full, "sm.partition_of_sm"))
-            fill("sm.merge_group_of_sm", groups, "default: four consecutive SMs of the CTA order, within a partition")
+            groups = _merge_groups(_parse(full, "sm.gpc_of_sm"), _parse(full, "sm.partition_of_sm"))
+            fill("sm.merge_group_of_sm", groups, "default: the SMs of a GPC and partition")
     return full, sources
 
 
@@ -136,17 +137,11 @@ def _gpc_of_sm(order: list[int], gpcs: int) -> list[int]:
     return gpc_of
 
 
-def _merge_groups(order: list[int], partitions: list[int]) -> list[int]:
-    """Groups of up to four SMs that follow each other in the CTA order and share a partition, as on the H200."""
-    group_of = [0] * len(order)
-    number, members, last = -1, 0, -1
-    for sm in order:
-        partition = partitions[sm] if sm < len(partitions) else 0
-        if members in (0, 4) or partition != last:
-            number, members = number + 1, 0
-        group_of[sm] = number
-        members, last = members + 1, partition
-    return group_of
+def _merge_groups(gpcs: list[int], partitions: list[int]) -> list[int]:
+    """Groups of the SMs that share GPC and partition, as on the H200; numbered in order of their first SM."""
+    numbers: dict[tuple[int, int], int] = {}
+    pairs = ((gpc, partitions[sm] if sm < len(partitions) else 0) for sm, gpc in enumerate(gpcs))
+    return [numbers.setdefault(pair, len(numbers)) for pair in pairs]
 
 
 def _ratio(base: Values, given: Values, key: str) -> float:

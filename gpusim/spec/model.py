@@ -81,6 +81,7 @@ class SmSpec:
         cta_order: SM of the 0th, 1st, 2nd … CTA of an empty GPU, each SM once; more CTAs go round again.
         partition_of_sm: L2 partition that each SM is attached to.
         merge_group_of_sm: SMs of equal number share a read coalescer (see `NocSpec`).
+        filled_first: SMs of the CTA order that a grid fills before the others get a CTA.
     """
 
     count: int = field(metadata=key("count", parse_whole))
@@ -113,6 +114,7 @@ class SmSpec:
     cta_order: tuple[int, ...] = field(metadata=key("cta_order", parse_int_list))
     partition_of_sm: tuple[int, ...] = field(metadata=key("partition_of_sm", parse_int_list))
     merge_group_of_sm: tuple[int, ...] = field(metadata=key("merge_group_of_sm", parse_int_list))
+    filled_first: int = field(metadata=key("filled_first", parse_whole))
 
     def __post_init__(self) -> None:
         at_least(1, "sm", {"count": self.count, "max_threads": self.max_threads, "max_ctas": self.max_ctas})
@@ -144,17 +146,19 @@ class SmSpec:
     def placement(self, ctas: int) -> list[int]:
         """SMs of the first CTAs of a grid of `ctas` on an empty GPU, in the order of the CTAs.
 
-        A grid that leaves SMs idle is spread over GPCs, and within each over TPCs (measured on the H200,
-        experiments/measured/h200/sm_bandwidth.csv: 33 CTAs go to all GPCs, 3 or 4 to each but one, one to a TPC).
+        A grid that leaves SMs idle fills the first `filled_first` SMs of the order; the rest is spread over GPCs, and
+        within each over TPCs.
         """
         if ctas >= self.count:
             return list(self.cta_order)
+        first = self.cta_order[: self.filled_first]
+        turns = [sm for second in (0, 1) for sm in first if sm % 2 == second]
         members: list[list[int]] = [[] for _ in range(self.gpcs)]
         for second in (0, 1):
-            for sm in self.cta_order:
+            for sm in self.cta_order[self.filled_first :]:
                 if sm % 2 == second:
                     members[self.gpc_of_sm[sm]].append(sm)
-        turns = [sm for turn in zip_longest(*members) for sm in turn if sm is not None]
+        turns += [sm for turn in zip_longest(*members) for sm in turn if sm is not None]
         chosen = set(turns[:ctas])
         return [sm for sm in self.cta_order if sm in chosen]
 

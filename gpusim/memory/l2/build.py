@@ -11,6 +11,7 @@ from numba import types
 from gpusim.errors import UserError
 from gpusim.memory.l2 import coalescer
 from gpusim.memory.l2.home import home_mask
+from gpusim.memory.l2.in_flight import SLOTS
 from gpusim.memory.l2.policies import REPLACEMENTS, SLICE_HASHES, WRITE_POLICIES, home_depth
 from gpusim.memory.l2.tags import EMPTY, MAX_TAG
 from gpusim.memory.sizes import LINE_BYTES, SECTOR_BYTES
@@ -30,6 +31,8 @@ FIELDS: list[tuple[str, Any]] = [
     ("dirty_cap_sectors", _INT),  # per partition
     ("tags", types.uint32[::1]),
     ("dirty_sectors", types.int64[::1]),
+    ("fill_line", types.int32[::1]),  # lines on their way, and when they leave the partition for an SM
+    ("fill_ready", types.float64[::1]),
     # replacement
     ("plain_lru", _INT),  # LRU without a set-aside
     ("hit_rule", _INT),
@@ -78,6 +81,8 @@ def start(gpu: GpuSpec, lines: int) -> dict[str, Any]:
         "dirty_cap_sectors": cap_sectors,
         "tags": np.full(rows * ways, EMPTY, np.uint32),
         "dirty_sectors": np.zeros(l2.partitions, np.int64),
+        "fill_line": np.full(l2.partitions * SLOTS, -1, np.int32),
+        "fill_ready": np.zeros(l2.partitions * SLOTS),
         **_replacement(gpu, rows),
         **coalescer.start(gpu, bool(cached)),
     }

@@ -1,6 +1,6 @@
 """The read coalescer between SMs and L2: reads of one line by SMs of a merge group, close in time, become one.
 
-Each group (`sm.merge_group_of_sm`) has a table of open requests; a line's entry is found by its low bits. A request
+Each group (`sm.merge_group_of_sm`) has a table of open requests (`gpusim.memory.l2.in_flight`). A request
 takes others while it has fewer than `noc.merge_width`, brings the sectors they want, and is open: from
 `noc.merge_window` before it was sent, and while the L2 works on it, which is the window after a hit, and as long as the
 miss and the queues before it take on top. `noc.coalescer = "none"` is a width of 1.
@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from gpusim.memory.l2.in_flight import SLOTS
 from gpusim.spec import GpuSpec
-
-MERGE_SLOTS = 1 << 11
-"""Entries of a group's table; far more than requests that can be in flight."""
 
 _I32, _F64 = types.int32[::1], types.float64[::1]
 FIELDS: list[tuple[str, Any]] = [
@@ -37,7 +35,7 @@ FIELDS: list[tuple[str, Any]] = [
 def start(gpu: GpuSpec, cached: bool) -> dict[str, Any]:
     """The fields' values for a GPU; without an L2 nothing is merged."""
     groups = gpu.sm.merge_group_of_sm
-    slots = (max(groups) + 1) * MERGE_SLOTS
+    slots = (max(groups) + 1) * SLOTS
     return {
         "merge_width": gpu.noc.merge_width if gpu.noc.coalescer == "merge" and cached else 1,
         "merge_window": gpu.noc.merge_window_cycles,

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpusim.counters import C
 from gpusim.jit import njit
-from gpusim.memory.l2.coalescer import MERGE_SLOTS
+from gpusim.memory.l2.in_flight import SLOTS, slot_of
 from gpusim.memory.l2.home import home_partition
 from gpusim.memory.l2.ordered import look_up, pass_home
 from gpusim.memory.l2.tags import POPCOUNT, insert_at, probe, touch
@@ -23,39 +23,71 @@ L2_READ, L2_MISS, FABRIC_READ, FAR_HIT = int(C.L2_READ), int(C.L2_MISS), int(C.F
 
 
 @njit
+def _fill(m: Any, partition: int, line: int, ready: float) -> None:
+    """Note when a line that is on its way will leave a partition for the SM; whoever asks before then waits for it."""
+    fill = partition * SLOTS + slot_of(line)
+    m.fill_line[fill] = line
+    m.fill_ready[fill] = ready
+
+
+@njit
 def _fetch(
-    m: Any, near: int, line: int, tag: int, set_index: int, missing: int, hint: int | None, now: float, tally: Any
-) -> tuple[float, float]:
-    """Bring missing sectors to the near partition; returns (latency beyond an L2 hit's, longest wait in a queue)."""
+    m: Any,
+    near: int,
+    line: int,
+    tag: int,
+    set_index: int,
+    missing: int,
+    hint: int | None,
+    now: float,
+    issue: float,
+    wait: float,
+    tally: Any,
+) -> float:
+    """Bring missing sectors to the near partition; returns when they leave it for the SM.
+
+    `wait` is the longest wait in a queue so far.
+    """
     home = home_partition(m, line)
     slice_index = set_index % m.slices
+    latency = m.l2_latency
     if home == near:
-        return memory_read(m, line, home, slice_index, missing, now, tally)
+        extra, longer = memory_read(m, line, home, slice_index, missing, now, tally)
+        ready = max(issue, now + max(wait, longer)) + latency + extra
+        _fill(m, near, line, ready)
+        return ready
     sectors = POPCOUNT[missing]
     tally[FABRIC_READ] += sectors
-    latency = m.fabric_latency
-    wait = queue(m.fabric_free, home, now, sectors * m.fabric_cycles)
+    latency += m.fabric_latency
+    wait = max(wait, queue(m.fabric_free, home, now, sectors * m.fabric_cycles))
     wait = max(wait, queue(m.slice_free, home * m.slices + slice_index, now, sectors * m.slice_cycles))
     row = home * m.sets + set_index
     held = probe(m.tags, row * m.ways, m.ways, tag) if m.cached else 0
     found = held & missing
     absent = missing & ~found
     tally[FAR_HIT] += POPCOUNT[found]
-    if absent:
-        extra, longer = memory_read(m, line, home, slice_index, absent, now, tally)
-        latency += extra
-        wait = max(wait, longer)
-        if m.cached and m.home_depth >= 0:
-            if hint is None:
-                base = row * m.ways
-                if held:
-                    victim = touch(m.tags, base, m.ways, tag, absent)[1]
-                else:
-                    victim = insert_at(m.tags, base, m.ways, m.home_depth, tag, absent)
+    if not absent:
+        ready = max(issue, now + wait) + latency
+        fill = home * SLOTS + slot_of(line)
+        if m.fill_line[fill] == line:
+            ready = max(ready, m.fill_ready[fill] + m.fabric_latency)
+        _fill(m, near, line, ready)
+        return ready
+    extra, longer = memory_read(m, line, home, slice_index, absent, now, tally)
+    ready = max(issue, now + max(wait, longer)) + latency + extra
+    _fill(m, near, line, ready)
+    if m.cached and m.home_depth >= 0:
+        _fill(m, home, line, ready - m.fabric_latency)
+        if hint is None:
+            base = row * m.ways
+            if held:
+                victim = touch(m.tags, base, m.ways, tag, absent)[1]
             else:
-                victim = pass_home(m, row, tag, absent, held, hint)
-            evict(m, home, set_index, victim, now)
-    return latency, wait
+                victim = insert_at(m.tags, base, m.ways, m.home_depth, tag, absent)
+        else:
+            victim = pass_home(m, row, tag, absent, held, hint)
+        evict(m, home, set_index, victim, now)
+    return ready
 
 
 @njit
@@ -82,7 +114,7 @@ def read_line(
     """
     partition = m.partition_of_sm[sm]
     window = m.merge_window * (0.57 + 0.86 * ((line * 2654435761) & 0xFFFF) / 65536.0)
-    entry = m.merge_group_of_sm[sm] * MERGE_SLOTS + (line & (MERGE_SLOTS - 1))
+    entry = m.merge_group_of_sm[sm] * SLOTS + slot_of(line)
     if (
         merging
         and m.merge_line[entry] == line
@@ -94,7 +126,6 @@ def read_line(
         return m.merge_ready[entry]
     sectors = POPCOUNT[mask]
     tally[L2_READ] += sectors
-    latency = m.l2_latency
     wait = queue(m.slice_free, partition * m.slices + set_index % m.slices, now, sectors * m.slice_cycles)
     present = 0
     if m.cached:
@@ -108,10 +139,12 @@ def read_line(
     missing = mask & ~present
     if missing:
         tally[L2_MISS] += POPCOUNT[missing]
-        extra, longer = _fetch(m, partition, line, tag, set_index, missing, hint, now, tally)
-        latency += extra
-        wait = max(wait, longer)
-    ready = max(issue, now + wait) + latency
+        ready = _fetch(m, partition, line, tag, set_index, missing, hint, now, issue, wait, tally)
+    else:
+        ready = max(issue, now + wait) + m.l2_latency
+        fill = partition * SLOTS + slot_of(line)
+        if m.fill_line[fill] == line and m.fill_ready[fill] > ready:
+            ready = m.fill_ready[fill]
     if merging:
         m.merge_line[entry] = line
         m.merge_mask[entry] = mask

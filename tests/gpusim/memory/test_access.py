@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpusim.counters import LEVELS, C
 from gpusim.memory.access import THROUGH_L1, read_tile, sectors_of, write_tile
-from gpusim.memory.l2.coalescer import MERGE_SLOTS
+from gpusim.memory.l2.in_flight import slot_of
 from gpusim.memory.state import MemorySystem
 from tests.gpusim.memory.oracle import Cache, expected_lines, held_lines
 from tests.gpusim.memory.systems import KIB, MIB, system
@@ -237,7 +237,7 @@ def test_are_requests_merged_while_the_l2_works_on_the_first_and_for_the_window_
         for line in range(lines):
             now = start + 1e4 * line
             assert read(0, line, now) == 1
-            extra = v["merge_ready"][((base >> 7) + line) % MERGE_SLOTS] - v["l2_latency"] - now
+            extra = v["merge_ready"][slot_of((base >> 7) + line)] - v["l2_latency"] - now
             assert extra >= v["dram_latency"] if missed else extra == 0
             joined += 1 - read(1, line, now + extra + gap * mean)
         return joined / lines
@@ -348,6 +348,30 @@ def test_does_a_hit_come_back_sooner_than_a_miss_and_a_near_line_sooner_than_a_f
     at_home, far = sorted(first, key=lambda address: first[address])
     assert again[0] == again[1] < first[at_home] < first[far]  # one granule's home is near SM 0, the other's is not
     assert again[0] < latency(7, at_home, 7e5) < first[far]  # found in the line's home, from the other side
+
+
+@pytest.mark.parametrize("where", ("near", "far home"))
+def test_does_a_read_of_a_line_on_its_way_wait_for_it(where: str) -> None:
+    memory = system("l2.size=1MiB", "noc.coalescer=none")
+    base, partition = memory.tensors[0].base, memory.gpu.sm.partition_of_sm
+    other = next(sm for sm in range(8) if (partition[sm] == partition[0]) == (where == "near") and sm != 0)
+
+    def latency(sm: int, address: int, now: float) -> float:
+        return float(read_tile(memory.state, sm, 0, address, 1, 32, 32, 0, 1, now)) - now
+
+    lines = [base + 4096 * granule for granule in range(8)]
+    if where == "far home":  # those whose home is near SM 0
+        fabric = memory.gpu.noc.fabric_latency_cycles
+        misses = {line: latency(0, line + 2048, 1e5 + 1e4 * i) for i, line in enumerate(lines)}
+        lines = [line for line in lines if misses[line] < min(misses.values()) + fabric / 2]
+    assert lines
+    for number, line in enumerate(lines):
+        now, later = 1e6 + 1e5 * number, 100.0
+        first = latency(0, line, now)
+        on_its_way = latency(other, line, now + later)
+        crossing = memory.gpu.noc.fabric_latency_cycles if where == "far home" else 0.0
+        assert on_its_way == pytest.approx(first - later + crossing)
+        assert latency(other, line, now + 5e4) == pytest.approx(memory.gpu.l2.latency_cycles, abs=1)  # it is there now
 
 
 def test_do_the_sms_of_a_gpc_share_its_port_and_those_of_another_not() -> None:
