@@ -146,19 +146,19 @@ class SmSpec:
     def placement(self, ctas: int) -> list[int]:
         """SMs of the first CTAs of a grid of `ctas` on an empty GPU, in the order of the CTAs.
 
-        A grid that leaves SMs idle fills the first `filled_first` SMs of the order; the rest is spread over GPCs, and
-        within each over TPCs.
+        A grid that leaves SMs idle fills the first `filled_first` SMs of the order. What is left goes to the GPCs in
+        turn, to the first SMs of their TPCs, and when these are taken everywhere, to the second.
         """
         if ctas >= self.count:
             return list(self.cta_order)
-        first = self.cta_order[: self.filled_first]
+        first, rest = self.cta_order[: self.filled_first], self.cta_order[self.filled_first :]
         turns = [sm for second in (0, 1) for sm in first if sm % 2 == second]
-        members: list[list[int]] = [[] for _ in range(self.gpcs)]
         for second in (0, 1):
-            for sm in self.cta_order[self.filled_first :]:
+            members: list[list[int]] = [[] for _ in range(self.gpcs)]
+            for sm in rest:
                 if sm % 2 == second:
                     members[self.gpc_of_sm[sm]].append(sm)
-        turns += [sm for turn in zip_longest(*members) for sm in turn if sm is not None]
+            turns += [sm for turn in zip_longest(*members) for sm in turn if sm is not None]
         chosen = set(turns[:ctas])
         return [sm for sm in self.cta_order if sm in chosen]
 

@@ -73,6 +73,36 @@ __device__ __forceinline__ void multiply_output(float (&output)[DIM / 8][4], con
     }
 }
 
+// The two numbers of the output tile that are this lane's in 8 columns from 8 n on, of the upper or the lower 8 rows.
+__device__ __forceinline__ float2 *own_pair(char *tile, int n, int half) {
+    int lane = threadIdx.x % 32;
+    return reinterpret_cast<float2 *>(output_at(tile, lane / 4 + half * 8, n * 8 + lane % 4 * 2));
+}
+
+// tile = output + weight * tile, or just output. As many numbers are read before any is written as registers hold: the
+// compiler cannot tell that the addresses differ, and would wait for each number in turn.
+__device__ __forceinline__ void add_to(char *tile, const float (&output)[DIM / 8][4], const float (&weight)[2], bool held) {
+    constexpr int kTogether = DIM / 8 % 8 == 0 ? 8 : DIM / 8 % 4 == 0 ? 4 : 2;
+#pragma unroll
+    for (int first = 0; first < DIM / 8; first += kTogether) {
+        float2 sums[kTogether][2];
+#pragma unroll
+        for (int n = 0; n < kTogether; n++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                sums[n][half] = held ? *own_pair(tile, first + n, half) : make_float2(0.0f, 0.0f);
+#pragma unroll
+        for (int n = 0; n < kTogether; n++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const float *own = output[first + n] + 2 * half;
+                float2 sum = sums[n][half];
+                *own_pair(tile, first + n, half) =
+                    make_float2(fmaf(weight[half], sum.x, own[0]), fmaf(weight[half], sum.y, own[1]));
+            }
+    }
+}
+
 // `running` is O of the rows from `finished` on, which see more than one key block.
 extern "C" __global__ void __launch_bounds__(kThreads)
     flash1_forward(const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, T *__restrict__ o, float *lse,
@@ -186,17 +216,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
             multiply_output(output, scores, shared_address(v_tile));
 
             for (int turn = 0; turn < WARPS; turn++) {
-                if (warp == turn)
-#pragma unroll
-                    for (int n = 0; n < DIM / 8; n++)
-#pragma unroll
-                        for (int half = 0; half < 2; half++) {
-                            float2 *at = reinterpret_cast<float2 *>(output_at(o_tile, lane / 4 + half * 8, n * 8 + lane % 4 * 2));
-                            float2 sum = make_float2(0.0f, 0.0f);
-                            if (turn > 0) sum = *at;
-                            else if (step > 0) sum = make_float2(at->x * decay[half], at->y * decay[half]);
-                            *at = make_float2(sum.x + output[n][2 * half], sum.y + output[n][2 * half + 1]);
-                        }
+                if (warp == turn) {
+                    const float weight[2] = {turn > 0 ? 1.0f : decay[0], turn > 0 ? 1.0f : decay[1]};
+                    add_to(o_tile, output, weight, turn > 0 || step > 0);
+                }
                 __syncthreads();
             }
 
