@@ -5,8 +5,8 @@ How the state of the L2 is made, as ncu must run a kernel several times to read 
 - `cold`: kernel replay with `--cache-control all`. ncu restores memory and empties the caches before every pass of each
   kernel, so each kernel starts with an empty L2, and the process runs only once.
 - `warm`: application replay with `--cache-control none`. The whole process runs once per pass, and makes each call once
-  before the one that is counted, from an L2 full of other data, so that it holds what the call before left. Kernel replay cannot do that: between
-  passes it would hold what restoring the kernel's memory left.
+  before the one that is counted, from an L2 full of other data, so that it holds what the call before left. Kernel
+  replay cannot do that: between passes it would hold what restoring the kernel's memory left.
 
 Launch order tells the rows apart; the process says which calls it made. Rows are written after each run of ncu.
 """

@@ -9,6 +9,7 @@ import numpy as np
 
 from kernels_cupy.arrays import strides
 from kernels_cupy.kernel import KernelSpec, c_type, require_supported
+from traces.gemm_grid import warp_grid
 from traces.tensor import Tensor
 
 SOURCE = Path(__file__).with_suffix(".cu")
@@ -48,6 +49,12 @@ def gemm(
     tile_m, tile_n, tile_k = tile
     warps = threads // 32
     warps_m, warps_n = warp_grid(tile_m, tile_n, warps)
+    whole = tile_m % (16 * warps_m) == 0 and tile_n % (8 * warps_n) == 0
+    require_supported(whole, f"{warps} warps cannot share a {tile_m} x {tile_n} tile in multiples of 16 x 8")
+    sums = tile_m * tile_n // threads
+    require_supported(
+        sums <= MOST_SUMS, f"a {tile_m} x {tile_n} tile needs {sums} accumulators per thread of {warps} warps; use more"
+    )
     require_supported(tile_k % 16 == 0, f"a k step of {tile_k} is not a multiple of 16")
     defines: dict[str, int | str] = {
         "ENTRY": name,
@@ -58,7 +65,7 @@ def gemm(
         "STAGES": stages,
         "WARPS_M": warps_m,
         "WARPS_N": warps_n,
-        "CTAS_PER_SM": ctas_per_sm(tile_m * tile_n // threads, threads),
+        "CTAS_PER_SM": ctas_per_sm(sums, threads),
         "A_ALONG_M": int(a_along_m),
         "B_ALONG_N": int(b_along_n),
         "ALONG_N": int(raster == "along_n"),
@@ -80,25 +87,6 @@ def gemm(
         tensors=(a.name, b.name, c.name),
         scalars=(*places, *(np.int32(n) for n in numbers), np.float32(scale)),
     )
-
-
-def warp_grid(tile_m: int, tile_n: int, warps: int) -> tuple[int, int]:
-    """How `warps` warps share a tile of C, (along m, along n): in rectangles of whole mma.sync shapes, most square.
-
-    Raises:
-        ValueError: no such rectangles, or too many accumulators per thread.
-    """
-    shapes = [
-        (m, warps // m)
-        for m in range(1, warps + 1)
-        if warps % m == 0 and tile_m % (16 * m) == 0 and tile_n % (8 * (warps // m)) == 0
-    ]
-    require_supported(bool(shapes), f"{warps} warps cannot share a {tile_m} x {tile_n} tile in multiples of 16 x 8")
-    sums = tile_m * tile_n // (32 * warps)
-    require_supported(
-        sums <= MOST_SUMS, f"a {tile_m} x {tile_n} tile needs {sums} accumulators per thread of {warps} warps; use more"
-    )
-    return min(shapes, key=lambda shape: tile_m // shape[0] + tile_n // shape[1])
 
 
 def ctas_per_sm(sums: int, threads: int) -> int:

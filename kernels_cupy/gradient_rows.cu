@@ -6,7 +6,7 @@
 #include "query_blocks.cuh"
 #include "softmax.cuh"
 
-constexpr int kLanes = 16;  // that share a row
+constexpr int kLanes = DIM_V <= 32 ? 4 : DIM_V <= 64 ? 8 : DIM_V <= 128 ? 16 : 32;  // that share a row
 
 // 16 bytes of T as floats.
 __device__ __forceinline__ void load_chunk(float (&x)[8], const T *from) {

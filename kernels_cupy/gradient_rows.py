@@ -7,9 +7,15 @@ from pathlib import Path
 import numpy as np
 
 from kernels_cupy.kernel import KernelSpec, c_type
+from traces.gradients import ROW_THREADS
 from traces.launch import KernelLaunch, Plan
 
 SOURCE = Path(__file__).with_suffix(".cu")
+
+
+def rows_at_once(dim: int) -> int:
+    """Rows that a CTA has under way: its threads take 8 columns each."""
+    return max(1, 8 * ROW_THREADS // dim)
 
 
 def row_sums(plan: Plan, launch: KernelLaunch, rows: int) -> KernelSpec:

@@ -24,6 +24,7 @@ def gemm_tile(
     transpose_a: bool = False,
     transpose_b: bool = False,
     scale: float = 1.0,
+    asynchronous: bool = True,
     share_a: tuple[int, int] = (1, 0),
     share_b: tuple[int, int] = (1, 0),
 ) -> tuple[Program, ...]:
@@ -32,6 +33,7 @@ def gemm_tile(
     Args:
         a: [m, K], or [K, m] with `transpose_a`; b: [K, n], or [n, K] with `transpose_b`; c: [m, n].
         tile: (m, n, k step) that the tensor cores execute.
+        asynchronous: products run while the next is issued (wgmma); else each ends first (mma.sync, and a barrier).
         share_a, share_b: (CTAs that multicast this operand to each other, which share this CTA loads).
     """
     tile_m, tile_n, tile_k = tile
@@ -61,15 +63,17 @@ def gemm_tile(
                 a_tile = yield Vector(np.transpose, (a_tile,))  # the tensor cores read A either way
             before = accumulator
             accumulator = yield Matmul(
-                a_tile, b_tile, (tile_m, tile_n, tile_k), accumulator, transpose_b, asynchronous=True
+                a_tile, b_tile, (tile_m, tile_n, tile_k), accumulator, transpose_b, asynchronous=asynchronous
             )
-            if stages == 1:  # nothing to run ahead into
+            if not asynchronous:
+                yield Arrive(empty[stage])
+            elif stages == 1:  # nothing to run ahead into
                 yield Wait(accumulator)
                 yield Arrive(empty[0])
             elif step > 0:
                 yield Wait(before)
                 yield Arrive(empty[(step - 1) % stages])
-        if stages > 1:
+        if asynchronous and stages > 1:
             yield Wait(accumulator)
             yield Arrive(empty[(len(starts) - 1) % stages])
         # Epilogue: scale and convert each accumulator, through shared memory for coalesced stores.

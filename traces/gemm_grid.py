@@ -143,6 +143,7 @@ def gemm_launch(
             transpose_a=transpose_a,
             transpose_b=transpose_b,
             scale=scale,
+            asynchronous=instruction == "wgmma",
             share_a=(partners_a, share_a),
             share_b=(partners_b, share_b),
         )
@@ -151,10 +152,24 @@ def gemm_launch(
     stage = tile_k * (grid.tile_m * operand_bytes[0] + grid.tile_n * operand_bytes[1])
     shared = max(stages * stage, grid.tile_m * grid.tile_n * operand_bytes[0])
     if instruction == "wgmma":  # one warpgroup copies
-        resources, warps = CtaResources(threads, 168, shared), max(4, threads // 32 - 4)
+        resources, warps, columns = CtaResources(threads, 168, shared), max(4, threads // 32 - 4), 1
     else:  # every warp copies and multiplies, and two CTAs share an SM's registers
         resources, warps = CtaResources(threads, min(255, 65536 // (2 * threads)), shared), threads // 32
-    return KernelLaunch(name, grid.ctas, resources, work, agents, instruction, warps, grid.cluster, grid.queue)
+        columns = warp_grid(grid.tile_m, grid.tile_n, warps)[1]
+    return KernelLaunch(name, grid.ctas, resources, work, agents, instruction, warps, grid.cluster, grid.queue, columns)
+
+
+def warp_grid(tile_m: int, tile_n: int, warps: int) -> tuple[int, int]:
+    """How `warps` warps share a tile of mma.sync, (along m, along n): in rectangles of 16 x 8 shapes, most square.
+
+    Where no such rectangles are, all lie along m.
+    """
+    shapes = [
+        (m, warps // m)
+        for m in range(1, warps + 1)
+        if warps % m == 0 and tile_m % (16 * m) == 0 and tile_n % (8 * (warps // m)) == 0
+    ]
+    return min(shapes, key=lambda shape: tile_m // shape[0] + tile_n // shape[1], default=(warps, 1))
 
 
 @dataclass(frozen=True, slots=True)

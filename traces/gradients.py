@@ -6,7 +6,7 @@ dK and dV into expanded tensors [batch, kv_heads, group x seq_kv, d], and a kern
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,10 @@ P_INSTRUCTIONS = 3
 DS_INSTRUCTIONS = 3
 """fp32 instructions per element of dS = P (dP - D): subtract, multiply, convert."""
 ROW_THREADS = 256
+ROW_REGISTERS = 40
+"""Of the kernels on rows in kernels_cupy (gradient_rows.cu: 32 to 40)."""
+CONVERT_PASSES = 2
+"""Passes of `convert` that are under way together, as no row waits for another; fitted to the time of our own kernel."""
 
 
 def probabilities(scores: Array, lse: Array, first_key: int, diagonal: int) -> Array:
@@ -126,25 +130,33 @@ def row_kernel(name: str, tensors: Sequence[Tensor], rows: int, tile: int, progr
     def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
         return (program(matrices),)
 
-    resources = CtaResources(ROW_THREADS, 64, 0)
+    resources = CtaResources(ROW_THREADS, ROW_REGISTERS, 0)
     return KernelLaunch(name, batch * heads * blocks, resources, work, agents, warps=ROW_THREADS // 32)
 
 
-def preprocess(t: GradientTensors, tile: int) -> KernelLaunch:
-    """D = rowsum(dO O), and zeros where dQ is summed."""
+def passes(rows: int, at_once: int) -> Iterator[tuple[int, int]]:
+    """(first row, rows) of each pass of a CTA over its rows; `at_once` 0: all in one."""
+    step = at_once or max(1, rows)
+    for row in range(0, rows, step):
+        yield row, min(step, rows - row)
+
+
+def preprocess(t: GradientTensors, tile: int, at_once: int = 0) -> KernelLaunch:
+    """D = rowsum(dO O), and zeros where dQ is summed. A CTA has `at_once` rows (0: all of its own) under way."""
 
     def program(matrices: tuple[Matrix, ...]) -> Program:
         o, do, d, dq_sum = matrices
-        o_tile = yield Load(o.tile(0, o.rows))
-        do_tile = yield Load(do.tile(0, do.rows))
-        yield Wait(o_tile)
-        yield Wait(do_tile)
-        sums = yield Vector(
-            lambda x, y: np.sum(x * y, axis=1, dtype=np.float32),
-            (o_tile, do_tile),
-            instructions=2 * o.rows * o.cols,
-        )
-        yield Store(d.tile(0, 1), sums)
+        for row, rows in passes(o.rows, at_once):
+            o_tile = yield Load(o.tile(row, rows))
+            do_tile = yield Load(do.tile(row, rows))
+            yield Wait(o_tile)
+            yield Wait(do_tile)
+            sums = yield Vector(
+                lambda x, y: np.sum(x * y, axis=1, dtype=np.float32),
+                (o_tile, do_tile),
+                instructions=2 * rows * o.cols,
+            )
+            yield Store(d.tile(0, 1, row, rows), sums)
         yield Store(dq_sum.tile(0, dq_sum.rows), np.zeros((dq_sum.rows, dq_sum.cols), np.float32))
 
     return row_kernel("row_sums", (t.o, t.do, t.d, t.dq_sum), t.problem.seq, tile, program)
@@ -160,31 +172,36 @@ def zero(name: str, tensor: Tensor, tile: int) -> KernelLaunch:
     return row_kernel(name, (tensor,), tensor.rows, tile, program)
 
 
-def convert(name: str, source: Tensor, target: Tensor, tile: int, scale: float = 1.0) -> KernelLaunch:
-    """target = scale x source, in the target's format."""
+def convert(name: str, source: Tensor, target: Tensor, tile: int, scale: float = 1.0, at_once: int = 0) -> KernelLaunch:
+    """target = scale x source, in the target's format. A CTA has `at_once` rows (0: all of its own) under way."""
 
     def program(matrices: tuple[Matrix, ...]) -> Program:
         total, result = matrices
-        values = yield Load(total.tile(0, total.rows))
-        yield Wait(values)
-        scaled = yield Vector(lambda x: x * np.float32(scale), (values,), instructions=2 * total.rows * total.cols)
-        yield Store(result.tile(0, result.rows), scaled)
+        for row, rows in passes(total.rows, CONVERT_PASSES * at_once):
+            values = yield Load(total.tile(row, rows))
+            yield Wait(values)
+            scaled = yield Vector(lambda x: x * np.float32(scale), (values,), instructions=2 * rows * total.cols)
+            yield Store(result.tile(row, rows), scaled)
 
     return row_kernel(name, (source, target), target.rows, tile, program)
 
 
-def sum_heads(p: AttentionProblem, expanded: Tensor, target: Tensor, tile: int) -> list[KernelLaunch]:
-    """target = sum of the query heads' parts, one after another in fp32; no kernel where there is one part."""
+def sum_heads(p: AttentionProblem, expanded: Tensor, target: Tensor, tile: int, at_once: int = 0) -> list[KernelLaunch]:
+    """target = sum of the query heads' parts, one after another in fp32; no kernel where there is one part.
+
+    A CTA has `at_once` rows (0: all of its own) under way.
+    """
     if p.group == 1:
         return []
 
     def program(matrices: tuple[Matrix, ...]) -> Program:
         result, parts = matrices
-        total: Any = np.zeros((result.rows, result.cols), np.float32)
-        for head in range(p.group):
-            part = yield Load(parts.tile(head * p.seq_kv, result.rows))
-            yield Wait(part)
-            total = yield Vector(np.add, (total, part), instructions=2 * result.rows * result.cols)
-        yield Store(result.tile(0, result.rows), total)
+        for row, rows in passes(result.rows, at_once):
+            total: Any = np.zeros((rows, result.cols), np.float32)
+            for head in range(p.group):
+                part = yield Load(parts.tile(head * p.seq_kv + row, rows))
+                yield Wait(part)
+                total = yield Vector(np.add, (total, part), instructions=2 * rows * result.cols)
+            yield Store(result.tile(row, rows), total)
 
     return [row_kernel(f"sum_{target.name}", (target, expanded), p.seq_kv, tile, program)]

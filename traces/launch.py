@@ -59,10 +59,13 @@ class KernelLaunch:
         work: work index → its items. CTA c starts with index c.
         agents: the program(s).
         instruction: tensor-core family, `mma_sync` (operands through registers) or `wgmma` (from shared memory).
-        warps: warps that share a Matmul's rows (each re-reads the B operand with `mma_sync`).
+        warps: warps that share a Matmul.
         cluster: consecutive CTAs that form a thread-block cluster and start together.
         queue: number of work indices when CTAs are persistent and fetch their next index from a shared counter (a CTA
             of cluster rank r takes the indices with index % cluster == r); 0 when each CTA does its own index only.
+        warp_columns: of `warps`, how many lie along a Matmul's columns; the rest lie along its rows. With `mma_sync`
+            each reads A of its rows and B of its columns.
+        fetch_ahead: with `mma_sync`, whether warps load the next operands while they multiply, or wait for them.
     """
 
     name: str
@@ -74,6 +77,8 @@ class KernelLaunch:
     warps: int = 4
     cluster: int = 1
     queue: int = 0
+    warp_columns: int = 1
+    fetch_ahead: bool = False
 
     @property
     def work_count(self) -> int:

@@ -70,6 +70,8 @@ def _header(plan: Plan) -> dict[str, Any]:
                 "instruction": launch.instruction,
                 "warps": launch.warps,
                 "cluster": launch.cluster,
+                "warp_columns": launch.warp_columns,
+                "fetch_ahead": launch.fetch_ahead,
             }
             for launch in plan.launches
         ],

@@ -49,6 +49,8 @@ def load_trace(path: str | PathLike[str]) -> Plan:
                 entry["warps"],
                 entry["cluster"],
                 entry["queue"],
+                entry.get("warp_columns", 1),  # these two came later
+                entry.get("fetch_ahead", False),
             )
             for kernel, entry in enumerate(header["launches"])
             for replay in [_Replay(kernel, entry["queue"] or entry["ctas"], tensors, tables)]

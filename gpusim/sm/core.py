@@ -165,6 +165,8 @@ def _row_work(s: Any, m: Any, sm: int, row: int, pc: int, t: float) -> None:
     start = max(t, s.vector_free[sm])
     cycles = s.costs[pc, VECTOR_CYCLES]
     s.vector_free[sm] = start + cycles
+    if s.costs[pc, TENSOR_CYCLES]:  # mma.sync reads registers and is issued as any instruction: they take turns
+        s.tensor_free[sm] = max(s.tensor_free[sm], start) + s.costs[pc, TENSOR_CYCLES]
     # Warps take turns: work waits for what is queued, at most one turn of its own length per other agent.
     sharing = 1
     first = sm * s.ctas_per_sm * s.agents

@@ -215,10 +215,11 @@ class _Compiler:
         flops = 2 * m * n * k
         peak = self._gpu.tensor_flops_per_clk(element.name)
         cycles = flops / (peak * self._efficiency) if peak else flops / (2 * self._gpu.sm.fp32_lanes)
-        # mma.sync: every warp fetches all of B; wgmma: every 64-row instruction does, straight from shared memory.
-        readers = self._launch.warps if self._launch.instruction == "mma_sync" else -(-m // 64)
+        # mma.sync: a warp fetches A of its rows and B of its columns; wgmma: every 64-row instruction fetches all of B.
+        columns = self._launch.warp_columns if self._launch.instruction == "mma_sync" else 1
+        readers = self._launch.warps // columns if self._launch.instruction == "mma_sync" else -(-m // 64)
         b_bytes = readers * n * k * element.element_bytes
-        a_bytes = 0 if op.a_in_registers else m * k * element.element_bytes
+        a_bytes = 0 if op.a_in_registers else columns * m * k * element.element_bytes
         token = self._new_token(agent) if op.asynchronous else None
         row = {
             oc.CODE: oc.MATMUL,
@@ -244,7 +245,9 @@ class _Compiler:
             half = op.shared_bytes // 64
             row = {oc.CODE: oc.VECTOR, oc.SHARED_READ: half, oc.SHARED_WRITE: half}
             latency = SYNC_CYCLES if op.results else SUM_CYCLES
-            self._emit(agent, row, (0.0, cycles, latency, 0.0))
+            # mma.sync reads registers and is issued as any other instruction, so FP32 work holds it up.
+            issue = op.instructions / sm.fp32_lanes if self._launch.instruction == "mma_sync" else 0.0
+            self._emit(agent, row, (issue, cycles, latency, 0.0))
         if op.results == 1:
             return op.inputs[0] if not cycles else None  # free work is a view of its input
         return (None,) * op.results

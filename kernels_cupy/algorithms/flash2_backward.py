@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels_cupy.gradient_rows import convert, row_sums, sum_heads
+from kernels_cupy.gradient_rows import convert, row_sums, rows_at_once, sum_heads
 from kernels_cupy.kernel import KernelSpec, aligned_elements, c_type, require_supported
 from traces.launch import Plan
 from traces.problem import AttentionProblem
@@ -23,7 +23,7 @@ PIECE = 64 * 128
 
 def schedule(problem: AttentionProblem, sm_count: int) -> dict[str, str | int | bool]:
     """Changes to the trace's default schedule, which is the CUDA release's on mma.sync."""
-    return {"instruction": "wgmma"}
+    return {"instruction": "wgmma", "row_pass": rows_at_once(max(problem.dim, problem.dim_v))}
 
 
 def kernels(plan: Plan) -> tuple[KernelSpec, ...]:
@@ -37,6 +37,8 @@ def kernels(plan: Plan) -> tuple[KernelSpec, ...]:
     require_supported((s.tile_kv, s.warps) == (128, 8), "key blocks are not of 128 keys for 8 warps (tile_kv, warps)")
     tile_q = PIECE // (64 * -(-p.dim // 64))
     require_supported(s.tile_q == tile_q, f"tile_q {s.tile_q} is not {tile_q}, the one size for dim {p.dim}")
+    at_once = rows_at_once(max(p.dim, p.dim_v))
+    require_supported(s.row_pass == at_once, f"row_pass {s.row_pass} is not {at_once}, the one number for dim {p.dim}")
     parts = p.group > 1
     defines: dict[str, int | str] = {
         "T": c_type(p.storage),

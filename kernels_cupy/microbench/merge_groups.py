@@ -94,8 +94,8 @@ def launch_all(cases: Sequence[Case]) -> None:
         region = cold[number * REGION_BYTES % (len(cold) - REGION_BYTES) :] if case.cold else warm
         arrived = cupy.zeros(1, cupy.uint32)
         numbers = (len(case.sms), case.delay_cycles, case.period_cycles, case.bulk)
-        arguments = (region, np.int32(case.tile_bytes), np.int32(case.tiles), cupy.asarray(rank))
-        arguments += (*(np.int32(n) for n in numbers), arrived)
+        sizes = np.int32(case.tile_bytes), np.int32(case.tiles)
+        arguments = (region, *sizes, cupy.asarray(rank), *(np.int32(n) for n in numbers), arrived)
         if not case.cold:
             warm.sum()
         kernel((sm_count,), (case.threads,), arguments, shared_mem=131072)

@@ -110,9 +110,11 @@ def plan(problem: AttentionProblem, schedule: Flash1Schedule) -> Plan:
     query_bytes = schedule.tile_q * (p.dim * (p.storage.element_bytes + 4) + 4)  # Q, O and LSE
     shared = schedule.stages * query_bytes + 2 * schedule.tile_kv * p.dim * p.kv_storage.element_bytes
     resources = CtaResources(threads, min(registers, MAX_REGISTERS), shared)
-    # A product of mma.sync has 16 rows; warps that have no 16 for themselves share the columns, and so B, instead.
-    row_warps = min(schedule.warps, schedule.tile_q // 16)
-    launch = KernelLaunch("flash1_forward", p.batch * p.heads, resources, work, agents, warps=row_warps)
+    # A product of mma.sync has 16 rows; warps that have no 16 for themselves share the columns instead.
+    warps, columns = schedule.warps, schedule.warps // min(schedule.warps, schedule.tile_q // 16)
+    launch = KernelLaunch(
+        "flash1_forward", p.batch * p.heads, resources, work, agents, warps=warps, warp_columns=columns
+    )
     return Plan(name, p, schedule, table.tensors, (launch,), ("Q", "K", "V"), ("O", "LSE"))
 
 

@@ -114,7 +114,14 @@ def plan(problem: AttentionProblem, schedule: Flash2Schedule) -> Plan:
     shared = schedule.tile_q * p.dim * p.storage.element_bytes + kv_shared_bytes(p, schedule.tile_kv, schedule.stages)
     resources = CtaResources(schedule.warps * 32, 255, shared)
     launch = KernelLaunch(
-        "flash2_forward", len(grid), resources, grid.items, agents, schedule.instruction, schedule.warps
+        "flash2_forward",
+        len(grid),
+        resources,
+        grid.items,
+        agents,
+        schedule.instruction,
+        schedule.warps,
+        fetch_ahead=True,  # as the release's `gemm`, which copies the fragments of the next step before it multiplies
     )
     return Plan(name, p, schedule, grid.tensors, (launch, *grid.combine()), grid.inputs, ("O", "LSE"))
 

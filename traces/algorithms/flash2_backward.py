@@ -52,6 +52,7 @@ class Flash2BackwardSchedule(Schedule):
         warps: warps per CTA.
         row_warps: how many of them lie along a product's rows; each re-reads the other operand.
         row_tile: rows per CTA of the kernels before and after.
+        row_pass: how many of them are under way at once; 0: all.
         instruction: tensor-core family, mma_sync (the release) or wgmma, with which Q and dO have two buffers each and
             P stays in registers.
     """
@@ -61,6 +62,7 @@ class Flash2BackwardSchedule(Schedule):
     warps: int = 8
     row_warps: int = 2
     row_tile: int = 64
+    row_pass: int = 0
     instruction: str = "mma_sync"
 
     def __post_init__(self) -> None:
@@ -70,6 +72,7 @@ class Flash2BackwardSchedule(Schedule):
         within = 1 <= self.row_warps <= self.warps
         require(within, f"schedule key row_warps must be 1 to {self.warps} (the warps), not {self.row_warps}")
         require(self.row_tile >= 1, f"schedule key row_tile must be at least 1, not {self.row_tile}")
+        require(self.row_pass >= 0, f"schedule key row_pass must be at least 0, not {self.row_pass}")
         require_one_of("instruction", self.instruction, ("mma_sync", "wgmma"))
 
 
@@ -109,14 +112,16 @@ def plan(problem: AttentionProblem, schedule: Flash2BackwardSchedule) -> Plan:
         return (flash2_key_block(matrices, first_row, diagonal, p.scale, schedule),)
 
     resources = CtaResources(schedule.warps * 32, 255, shared_bytes(p, schedule))
-    ctas, warps = key_blocks * p.batch * p.heads, schedule.row_warps
-    main = KernelLaunch("flash2_backward", ctas, resources, work, agents, schedule.instruction, warps)
+    ctas, columns = key_blocks * p.batch * p.heads, schedule.warps // schedule.row_warps
+    family, warps = schedule.instruction, schedule.warps
+    main = KernelLaunch("flash2_backward", ctas, resources, work, agents, family, warps, warp_columns=columns)
+    rows = schedule.row_tile, schedule.row_pass
     launches = (
-        preprocess(t, schedule.row_tile),
+        preprocess(t, *rows),
         main,
-        convert("convert_dQ", t.dq_sum, t.dq, schedule.row_tile, p.scale),
-        *sum_heads(p, dk, t.dk, schedule.row_tile),
-        *sum_heads(p, dv, t.dv, schedule.row_tile),
+        convert("convert_dQ", t.dq_sum, t.dq, schedule.row_tile, p.scale, schedule.row_pass),
+        *sum_heads(p, dk, t.dk, *rows),
+        *sum_heads(p, dv, t.dv, *rows),
     )
     return Plan(name, p, schedule, t.table.tensors, launches, INPUTS, OUTPUTS, "backward")
 

@@ -14,5 +14,5 @@ SLOTS = 1 << _BITS
 
 @njit
 def slot_of(line: int) -> int:
-    """The entry of a line; neighbours lie side by side, and lines a power of two apart (K and V of a head) do not meet."""
+    """The entry of a line. Neighbours lie side by side; lines a power of two apart (K and V of a head) do not meet."""
     return (line ^ ((line >> _BITS) * 0x9E35)) & (SLOTS - 1)

@@ -11,8 +11,8 @@ from typing import Any
 
 from gpusim.counters import C
 from gpusim.jit import njit
-from gpusim.memory.l2.in_flight import SLOTS, slot_of
 from gpusim.memory.l2.home import home_partition
+from gpusim.memory.l2.in_flight import SLOTS, slot_of
 from gpusim.memory.l2.ordered import look_up, pass_home
 from gpusim.memory.l2.tags import POPCOUNT, insert_at, probe, touch
 from gpusim.memory.l2.write import evict
