@@ -9,9 +9,10 @@ struct Cache {
     const KEY *k;
     const VALUE *v;
     const float *k_scale, *v_scale;  // where per token: of this head
+    const T *k_outliers;             // of this head
     const int *pages;                // of the sequence, where paged
     long long k_pitch, v_pitch;      // elements from one token to the next
-    long long page_scales;           // scales from one page of this head to the next
+    long long page_scales;           // scales, and rows of outliers, from one page of this head to the next
 
     // Row of the cache of key `key` of the sequence, or -1 past `end`.
     __device__ __forceinline__ int row(int key, int end) const {
@@ -29,18 +30,43 @@ struct Rows {
     int row[RUN > 1 ? kRuns : 1], count;
 };
 
-// Rows of the kKeys keys from `key` on, up to `end`.
-__device__ __forceinline__ Rows rows_from(const Cache &cache, int key, int end) {
-    Rows rows;
-    rows.count = min(kKeys, end - key);
-    if constexpr (RUN > 1) {
-#pragma unroll
-        for (int run = 0; run < kRuns; run++) rows.row[run] = cache.row(key + run * RUN, end);
-    } else {
-        rows.row[0] = cache.row(key + threadIdx.x % 32 % kKeys, end);
+// The rows of a warp's keys, step after step. On pages, what a lane looks up is a run's page in one of the next 32 steps
+// (or, without runs, its key's in the next step), so that a block table's latency is waited for once, not every step.
+struct StepRows {
+    static constexpr bool kSpread = PAGE && RUN > 1;
+    static constexpr int kTogether = kSpread ? 32 : 1;  // steps that are looked up at the same time
+    const Cache &cache;
+    int key, end;  // the first key of step 0, and the end of the part
+    Rows held, ahead;
+
+    __device__ __forceinline__ StepRows(const Cache &cache, int key, int end) : cache(cache), key(key), end(end) {
+        ahead = look_up(0);
     }
-    return rows;
-}
+
+    // Rows of step `position`; asked for in order, 0, 1, 2, …
+    __device__ __forceinline__ Rows next(int position) {
+        if (position % kTogether == 0) held = ahead, ahead = look_up(position + kTogether);
+        Rows rows = held;
+        rows.count = min(kKeys, end - key - position * TILE_KV);
+        if constexpr (kSpread) {
+#pragma unroll
+            for (int run = 0; run < kRuns; run++) rows.row[run] = __shfl_sync(~0u, held.row[run], position % 32);
+        }
+        return rows;
+    }
+
+    __device__ __forceinline__ Rows look_up(int position) const {
+        Rows rows;
+        int lane = threadIdx.x % 32, first = key + (position + (kSpread ? lane : 0)) * TILE_KV;
+        if constexpr (RUN > 1) {
+#pragma unroll
+            for (int run = 0; run < kRuns; run++) rows.row[run] = cache.row(first + run * RUN, end);
+        } else {
+            rows.row[0] = cache.row(first + lane % kKeys, end);
+        }
+        return rows;
+    }
+};
 
 // Row of key `key` of the step, for which all lanes of the warp ask together; -1 past the end.
 __device__ __forceinline__ int row_of(const Rows &rows, int key) {
@@ -87,4 +113,16 @@ __device__ __forceinline__ void copy_keys(char *tile, const Code *cache, long lo
 __device__ __forceinline__ void copy_scales(float *target, const float *scales, const Cache &cache, const Rows &rows) {
     int lane = threadIdx.x % 32, row = row_of(rows, lane % kKeys);
     if (lane < kKeys) copy_async<4>(shared_address(target + lane), scales + cache.scale_row(max(row, 0)), row >= 0);
+}
+
+// Starts copying the outliers of the same keys.
+__device__ __forceinline__ void copy_outliers(char *target, const Cache &cache, const Rows &rows) {
+    constexpr int kBytes = kOutlierBytes % 16 == 0 ? 16 : kOutlierBytes % 8 == 0 ? 8 : 4;
+    constexpr int kPieces = OUTLIERS ? kOutlierBytes / kBytes : 1, kCount = kKeys * kPieces;
+#pragma unroll 1
+    for (int first = 0; first < kCount; first += 32) {
+        int i = first + threadIdx.x % 32, r = min(i / kPieces, kKeys - 1), row = row_of(rows, r);
+        const T *source = cache.k_outliers + cache.scale_row(max(row, 0)) * OUTLIERS + i % kPieces * (kBytes / 2);
+        if (i < kCount) copy_async<kBytes>(shared_address(target) + i * kBytes, source, row >= 0);
+    }
 }

@@ -8,8 +8,8 @@
 struct WarpRows {
     float scores[kRowTiles][kKeyTiles][4];
     float output[kRowTiles][kOutputTiles][4];
-    float maximum[kRowTiles][2];  // of raw scores
-    float total[kRowTiles][2];    // this lane's share of the row sum
+    float maximum[kRowTiles][kHalves];  // of raw scores
+    float total[kRowTiles][kHalves];    // this lane's share of the row sum
 };
 
 // Q as operand of one k16 step. With K in codes, lane c of a row takes elements 16c + 4s … + 3 of each 64 in step s:
@@ -53,12 +53,13 @@ __device__ __forceinline__ void multiply_scores(WarpRows &w, Query &query, const
                 const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
                 for (int s = 0; s < 4; s++) {
-                    unsigned b0 = widen<T, 0, 1>(Key{}, words[s]), b1 = widen<T, 2, 3>(Key{}, words[s]);
+                    unsigned b[2];
+                    widen<T, Key>(words[s], b);
 #pragma unroll
                     for (int m = 0; m < kRowTiles; m++) {
                         unsigned a[4];
                         if constexpr (!kQueryInRegisters) fetch_query(a, q_tile, m, first + s);
-                        multiply<T>(w.scores[m][n], kQueryInRegisters ? query[m][first + s] : a, b0, b1);
+                        multiply<T>(w.scores[m][n], kQueryInRegisters ? query[m][first + s] : a, b[0], b[1]);
                     }
                 }
             }
@@ -79,6 +80,50 @@ __device__ __forceinline__ void multiply_scores(WarpRows &w, Query &query, const
     }
 }
 
+// Columns of Q that meet outliers of K, as operands of k16 steps; 0 past the last one.
+using OutlierQuery = unsigned[kRowTiles][kOutlierSteps ? kOutlierSteps : 1][4];
+
+__device__ __forceinline__ void fetch_outlier_query(OutlierQuery &a, const char *q_tile, const int *channels) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int step = 0; step < kOutlierSteps; step++)
+#pragma unroll
+        for (int right = 0; right < 2; right++) {
+            int k = step * 16 + right * 8 + lane % 4 * 2;
+            int first = k < OUTLIERS ? __ldg(channels + k) : 0, second = k < OUTLIERS ? __ldg(channels + k + 1) : 0;
+            auto element = [&](int row, int column) -> unsigned {
+                return *reinterpret_cast<const unsigned short *>(q_tile + QueryRow::offset(row, column / 8) + column % 8 * 2);
+            };
+#pragma unroll
+            for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    int row = m * 16 + half * 8 + lane / 4;
+                    unsigned pair = element(row, first) | element(row, second) << 16;
+                    a[m][step][2 * right + half] = k < OUTLIERS ? pair : 0;
+                }
+        }
+}
+
+// scores += the products with this warp's outliers, which lie key by key.
+__device__ __forceinline__ void multiply_outliers(WarpRows &w, const OutlierQuery &query, const char *tile) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < kKeyTiles; n++)
+#pragma unroll
+        for (int step = 0; step < kOutlierSteps; step++) {
+            unsigned b[2];
+#pragma unroll
+            for (int right = 0; right < 2; right++) {
+                int k = step * 16 + right * 8 + lane % 4 * 2;
+                const char *place = tile + (n * 8 + lane / 4) * kOutlierBytes + k * 2;
+                b[right] = k < OUTLIERS ? *reinterpret_cast<const unsigned *>(place) : 0;
+            }
+#pragma unroll
+            for (int m = 0; m < kRowTiles; m++) multiply<T>(w.scores[m][n], query[m][step], b[0], b[1]);
+        }
+}
+
 // output += P V of this warp's keys, P rounded to T. Codes of V come as [2c][2g], [2c][2g+1], [2c+1][2g], [2c+1][2g+1]
 // (row, column) in one word: even columns make one operand and odd columns the next, see `output_column`.
 template <class Value>
@@ -89,24 +134,29 @@ __device__ __forceinline__ void multiply_output(WarpRows &w, const char *v_tile)
     for (int step = 0; step < kKeys / 16; step++) {
         unsigned a[kRowTiles][4];
 #pragma unroll
-        for (int m = 0; m < kRowTiles; m++) as_operand<T>(a[m], w.scores[m], step);
+        for (int m = 0; m < kRowTiles; m++) {
+            as_operand<T>(a[m], w.scores[m], step);
+            if constexpr (kHalves == 1) a[m][1] = a[m][3] = 0;
+        }
 #pragma unroll
         for (int n = 0; n < kValueBytes / 32; n++) {  // two chunks of columns at a time
             unsigned b[4];
             unsigned tile = values + step * 16 * kValueBytes;
             load_matrices_transposed(b, tile + ValueRow::offset(lane % 16, 2 * n + lane / 16));
+            if constexpr (sizeof(Value) == 1) {
 #pragma unroll
-            for (int m = 0; m < kRowTiles; m++) {
-                if constexpr (sizeof(Value) == 1) {
+                for (int chunk = 0; chunk < 2; chunk++) {
+                    unsigned low[2], high[2];  // of keys, [even columns, odd columns]
+                    widen_alternate<T, Value>(b[2 * chunk], low), widen_alternate<T, Value>(b[2 * chunk + 1], high);
 #pragma unroll
-                    for (int chunk = 0; chunk < 2; chunk++) {
-                        unsigned low = b[2 * chunk], high = b[2 * chunk + 1];
-                        multiply<T>(w.output[m][4 * n + 2 * chunk], a[m], widen<T, 0, 2>(Value{}, low),
-                                    widen<T, 0, 2>(Value{}, high));
-                        multiply<T>(w.output[m][4 * n + 2 * chunk + 1], a[m], widen<T, 1, 3>(Value{}, low),
-                                    widen<T, 1, 3>(Value{}, high));
-                    }
-                } else {
+                    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+                        for (int odd = 0; odd < 2; odd++)
+                            multiply<T>(w.output[m][4 * n + 2 * chunk + odd], a[m], low[odd], high[odd]);
+                }
+            } else {
+#pragma unroll
+                for (int m = 0; m < kRowTiles; m++) {
                     multiply<T>(w.output[m][2 * n], a[m], b[0], b[1]);
                     multiply<T>(w.output[m][2 * n + 1], a[m], b[2], b[3]);
                 }
@@ -123,12 +173,12 @@ __device__ __forceinline__ int output_column(int n, int e) {
 
 // Hides keys from `keys` on, and under a mask those outside each row's diagonal and window. Keys count from the warp's
 // first; `token` are those of the lane's rows.
-__device__ __forceinline__ void mask(WarpRows &w, const int (&token)[kRowTiles][2], int keys, int diagonal,
+__device__ __forceinline__ void mask(WarpRows &w, const int (&token)[kRowTiles][kHalves], int keys, int diagonal,
                                      int window) {
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
+        for (int half = 0; half < kHalves; half++) {
             int end = token[m][half] + diagonal + 1, first = end - window;
             end = CAUSAL ? min(end, keys) : keys;
             hide_columns<WINDOW>(w.scores[m], half, first, end);
@@ -143,18 +193,27 @@ __device__ __forceinline__ void scale_columns(WarpRows &w, const float *scale) {
 #pragma unroll
         for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
-            for (int e = 0; e < 4; e++) w.scores[m][n][e] *= e % 2 ? s.y : s.x;
+            for (int e = 0; e < 2 * kHalves; e++) w.scores[m][n][e] *= e % 2 ? s.y : s.x;
     }
+}
+
+__device__ __forceinline__ void scale_all(WarpRows &w, float scale) {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 2 * kHalves; e++) w.scores[m][n][e] *= scale;
 }
 
 // Raises the running maxima, rescales what was summed before where that changes it, and turns scores into P.
 __device__ __forceinline__ void online_softmax(WarpRows &w, float scale_log2) {
-    float decay[kRowTiles][2];
+    float decay[kRowTiles][kHalves];
     bool rose = false;
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
+        for (int half = 0; half < kHalves; half++) {
             float top = row_maximum(w.scores[m], half, w.maximum[m][half]);
             float shift = safe_maximum(top) * scale_log2;
             decay[m][half] = exp2_fast(w.maximum[m][half] * scale_log2 - shift);
@@ -172,5 +231,10 @@ __device__ __forceinline__ void online_softmax(WarpRows &w, float scale_log2) {
             w.total[m][half] = total;
         }
     if (!__any_sync(~0u, rose)) return;
-    scale_rows(w.output, decay);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kOutputTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 2 * kHalves; e++) w.output[m][n][e] *= decay[m][e / 2];
 }
