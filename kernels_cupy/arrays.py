@@ -124,7 +124,7 @@ def fill_random(plan: Plan, arrays: Mapping[str, Any], seed: int = 0) -> None:
             arrays[name].set(block_table(plan.problem, plan.schedule.seed).array()[None, None])
             continue
         if name == OUTLIER_INDEX:
-            arrays[name][...] = np.arange(tensor.cols, dtype=np.int32)
+            arrays[name].set(np.tile(np.arange(tensor.cols, dtype=np.int32), (1, tensor.heads, 1, 1)))
             continue
         values: NDArray[np.float32] = np.roll(_normal(seed), 1013 * number)[: flat.size]  # no two inputs are alike
         block = encode(tensor, _cached(tensor, values[None, None, None])).reshape(-1)

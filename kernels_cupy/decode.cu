@@ -71,15 +71,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rows = x.tile_rows();
     char *q_tile = shared, *stages = q_tile + TILE_Q * DIM * sizeof(T);
 
-    Cache cache;
+    Cache cache{};
     long long head = static_cast<long long>(x.batch) * kv_heads + x.kv_head;  // of a contiguous cache
     if constexpr (PAGE > 0) {
         cache.k = k + x.kv_head * DIM, cache.v = v + x.kv_head * DIM_V;
-        cache.k_pitch = static_cast<long long>(kv_heads) * DIM;
-        cache.v_pitch = static_cast<long long>(kv_heads) * DIM_V;
+        cache.k_pitch = kv_heads * DIM;
+        cache.v_pitch = kv_heads * DIM_V;
         cache.pages = block_table + static_cast<long long>(x.sequence) * table_width;
         cache.k_scale = k_scale + x.kv_head * PAGE, cache.v_scale = v_scale + x.kv_head * PAGE;
-        cache.page_scales = static_cast<long long>(kv_heads) * PAGE;
+        cache.page_scales = kv_heads * PAGE;
         cache.k_outliers = k_outliers + x.kv_head * PAGE * OUTLIERS;
     } else {
         cache.k_pitch = pitch_of<DIM, TOKEN_MAJOR>(kv_heads), cache.v_pitch = pitch_of<DIM_V, TOKEN_MAJOR>(kv_heads);
@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         return stage + warp_key * kOutlierBytes;
     };
     // Every copy is a group of its own, in the order K0 V0 K1 V1 …; past the end the groups are empty.
-    StepRows step_rows(cache, x.first + warp_key, x.first + x.keys);
+    StepRows step_rows(cache.pages, x.first + warp_key, x.first + x.keys);
     Rows rows_now;
     auto start_keys = [&](int position) {
         rows_now = step_rows.next(position);

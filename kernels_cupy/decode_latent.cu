@@ -53,16 +53,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 
     LatentCache cache{kv, nullptr, x.first, x.first + x.keys};
     if constexpr (PAGE > 0) {
-        cache.pages = block_table + static_cast<long long>(x.sequence) * table_width;
+        cache.table = block_table + static_cast<long long>(x.sequence) * table_width;
     } else {
         cache.kv += (x.batch * x.k_rows + x.k_row) * DIM;
     }
     int steps = (x.keys + TILE_KV - 1) / TILE_KV;
-    LatentRows rows_next = cache.rows(0);
+    LatentPages pages_next = cache.look_up(0);
     auto start = [&](int step) {  // every copy is a group of its own; past the end the groups are empty
-        LatentRows rows_now = rows_next;
-        rows_next = cache.rows(step + 1);
-        if (step < steps) cache.copy(stages + step % STAGES * kStageBytes, rows_now);
+        LatentPages pages = pages_next;
+        pages_next = cache.look_up(step + 1);
+        if (step < steps) cache.copy(stages + step % STAGES * kStageBytes, step, pages);
         commit_copies();
     };
 
@@ -102,29 +102,35 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         if (step) start(step - 1 + STAGES);
         unsigned tile = shared_address(stages) + step % STAGES * kStageBytes;
 
-        // S of this warp's keys.
+        // S of this warp's keys. Operands are fetched one round ahead of their products, here and below.
         float scores[kRowTiles][kKeyTiles][4];
         clear(scores);
         unsigned keys = tile + column_group * kKeys * kRowBytes;
-#pragma unroll
-        for (int pair = 0; pair < kSteps / 2; pair++) {
-            unsigned a[kRowTiles][2][4];
+        unsigned a[2][kRowTiles][2][4], b[2][kKeyTiles][4];
+        auto fetch = [&](int pair) {
 #pragma unroll
             for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
                 for (int i = 0; i < 2; i++)
-                    load_matrices(a[m][i], queries + m * 16 * kRowBytes +
-                                               LatentRow::offset(lane % 16, 4 * pair + 2 * i + lane / 16));
+                    load_matrices(a[pair % 2][m][i], queries + m * 16 * kRowBytes +
+                                                         LatentRow::offset(lane % 16, 4 * pair + 2 * i + lane / 16));
 #pragma unroll
-            for (int n = 0; n < kKeyTiles; n++) {
-                unsigned b[4];
-                load_matrices(b, keys + n * 8 * kRowBytes + LatentRow::offset(lane % 8, 4 * pair + lane / 8));
+            for (int n = 0; n < kKeyTiles; n++)
+                load_matrices(b[pair % 2][n],
+                              keys + n * 8 * kRowBytes + LatentRow::offset(lane % 8, 4 * pair + lane / 8));
+        };
+        fetch(0);
+#pragma unroll
+        for (int pair = 0; pair < kSteps / 2; pair++) {
+            if (pair + 1 < kSteps / 2) fetch(pair + 1);
+#pragma unroll
+            for (int n = 0; n < kKeyTiles; n++)
 #pragma unroll
                 for (int m = 0; m < kRowTiles; m++) {
-                    multiply<T>(scores[m][n], a[m][0], b[0], b[1]);
-                    multiply<T>(scores[m][n], a[m][1], b[2], b[3]);
+                    const unsigned(&operand)[4] = b[pair % 2][n];
+                    multiply<T>(scores[m][n], a[pair % 2][m][0], operand[0], operand[1]);
+                    multiply<T>(scores[m][n], a[pair % 2][m][1], operand[2], operand[3]);
                 }
-            }
         }
 
         int key = step * TILE_KV + column_group * kKeys;
@@ -173,23 +179,28 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         sync_row_group(row_group);
 
         // O += P V of this warp's columns.
+        constexpr int kPairs = kOutputTiles / 2;  // of output tiles, for each 16 keys
+        unsigned p[2][kRowTiles][4], v[2][4];
+        auto fetch_values = [&](int round) {
+            int part = round / kPairs, n = round % kPairs;
+            if (n == 0) {
 #pragma unroll
-        for (int part = 0; part < TILE_KV / 16; part++) {
-            unsigned a[kRowTiles][4];
+                for (int m = 0; m < kRowTiles; m++)
+                    load_matrices(p[part % 2][m], weights + m * 16 * TILE_KV * sizeof(T) +
+                                                      WeightRow::offset(lane % 16, 2 * part + lane / 16));
+            }
+            int chunk = column_group * kOutputTiles + 2 * n + lane / 16;
+            load_matrices_transposed(v[round % 2], tile + part * 16 * kRowBytes + LatentRow::offset(lane % 16, chunk));
+        };
+        fetch_values(0);
 #pragma unroll
-            for (int m = 0; m < kRowTiles; m++)
-                load_matrices(a[m], weights + m * 16 * TILE_KV * sizeof(T) +
-                                        WeightRow::offset(lane % 16, 2 * part + lane / 16));
+        for (int round = 0; round < TILE_KV / 16 * kPairs; round++) {
+            if (round + 1 < TILE_KV / 16 * kPairs) fetch_values(round + 1);
+            int part = round / kPairs, n = round % kPairs;
 #pragma unroll
-            for (int n = 0; n < kOutputTiles / 2; n++) {
-                unsigned b[4];
-                load_matrices_transposed(b, tile + part * 16 * kRowBytes +
-                                                LatentRow::offset(lane % 16, column_group * kOutputTiles + 2 * n + lane / 16));
-#pragma unroll
-                for (int m = 0; m < kRowTiles; m++) {
-                    multiply<T>(output[m][2 * n], a[m], b[0], b[1]);
-                    multiply<T>(output[m][2 * n + 1], a[m], b[2], b[3]);
-                }
+            for (int m = 0; m < kRowTiles; m++) {
+                multiply<T>(output[m][2 * n], p[part % 2][m], v[round % 2][0], v[round % 2][1]);
+                multiply<T>(output[m][2 * n + 1], p[part % 2][m], v[round % 2][2], v[round % 2][3]);
             }
         }
     }

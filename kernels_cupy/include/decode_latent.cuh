@@ -19,41 +19,48 @@ static_assert(kKeys % 8 == 0 && kColumns % 16 == 0 && kCopied % 4 == 0 && DIM % 
 static_assert(STAGES >= 2, "the next tile is copied while this one is read");
 static_assert(TILE_Q * kOutputPitch * 4 <= TILE_Q * kRowBytes + STAGES * kStageBytes, "O fits where Q and KV were");
 
+constexpr unsigned kPage = PAGE ? PAGE : 1;
+
 using LatentRow = SharedRows<kRowBytes>;
 using WeightRow = SharedRows<TILE_KV * sizeof(T)>;  // of P
 
-// Where a warp's keys of a step are in the cache; -1 past the end. Eight lanes copy a key.
-struct LatentRows {
-    int row[kLaneKeys];
+// Pages that a lane's keys of a step are on.
+struct LatentPages {
+    int number[kLaneKeys];
 };
 
-// A sequence's latents from the first one of a part on.
+// A sequence's latents. Eight lanes copy a key.
 struct LatentCache {
     const T *kv;
-    const int *pages;  // of the sequence, where paged
+    const int *table;  // its pages, where paged
     int first, end;    // keys of the part
 
-    __device__ __forceinline__ LatentRows rows(int step) const {
-        LatentRows rows;
+    __device__ __forceinline__ int row_in_tile(int i) const {
+        return threadIdx.x / 32 * kCopied + 4 * i + threadIdx.x % 32 / 8;
+    }
+
+    __device__ __forceinline__ LatentPages look_up(int step) const {
+        LatentPages pages;
 #pragma unroll
         for (int i = 0; i < kLaneKeys; i++) {
-            int key = first + step * TILE_KV + threadIdx.x / 32 * kCopied + 4 * i + threadIdx.x % 32 / 8;
-            rows.row[i] = key >= end ? -1 : key;
-            if (PAGE && key < end) rows.row[i] = __ldg(pages + key / max(PAGE, 1)) * PAGE + key % max(PAGE, 1);
+            int key = first + step * TILE_KV + row_in_tile(i);
+            pages.number[i] = PAGE && key < end ? __ldg(table + key / kPage) : 0;
         }
-        return rows;
+        return pages;
     }
 
     // Starts copying a warp's keys of a step, 128 bytes of four of them at a time; zeros past the end.
-    __device__ __forceinline__ void copy(char *stage, const LatentRows &rows) const {
+    __device__ __forceinline__ void copy(char *stage, int step, const LatentPages &pages) const {
 #pragma unroll
         for (int i = 0; i < kLaneKeys; i++) {
-            int r = threadIdx.x / 32 * kCopied + 4 * i + threadIdx.x % 32 / 8, chunk = threadIdx.x % 8;
+            int r = row_in_tile(i), chunk = threadIdx.x % 8, key = first + step * TILE_KV + r;
+            unsigned row = key;
+            if (PAGE) row = pages.number[i] * kPage + row % kPage;
             unsigned target = shared_address(stage) + LatentRow::offset(r, chunk);
-            const T *source = kv + static_cast<long long>(max(rows.row[i], 0)) * DIM + chunk * 8;
+            const T *source = kv + static_cast<size_t>(key < end ? row : 0) * DIM + chunk * 8;
 #pragma unroll
             for (int part = 0; part < DIM / 64; part++)  // chunks of all parts are swizzled alike
-                copy_async<16>(target + part * 128, source + part * 64, rows.row[i] >= 0);
+                copy_async<16>(target + part * 128, source + part * 64, key < end);
         }
     }
 };
