@@ -38,8 +38,9 @@ def preferred_tiles(p: AttentionProblem, packed: bool, sm_count: int) -> dict[st
     """Changes to the trace's default schedule that keep the most of the cache on its way to an SM.
 
     Where whole or evenly split keys make a CTA for (nearly) every SM, that is one CTA of eight warps each: the fewest
-    partial results. Else two CTAs of four warps on an SM, and splits by the trace's rule. Stages are as many as fit;
-    where less than three would, it is one CTA of four warps.
+    partial results. Else two CTAs of four warps on an SM, and splits by the trace's rule; but again one of eight where
+    that fills the last wave better, or leaves keys whole that two on an SM would split. Stages are as many as fit; where
+    less than three would, it is one CTA of four warps.
     """
     if p.mla:
         return latent_tiles(p, packed, sm_count, SHARED_BYTES_PER_SM)
@@ -49,7 +50,11 @@ def preferred_tiles(p: AttentionProblem, packed: bool, sm_count: int) -> dict[st
     ctas = p.batch * p.kv_heads * blocks(p.group, heads) * blocks(p.seq, tokens)
     keys = 32 if p.kv_storage.quantised and p.v_storage.quantised and tile_q == MMA_ROWS else 16
     splits = max(1, min(MAX_SPLITS, sm_count // ctas, p.seq_kv // (8 * keys))) if packed else 1
-    one_each = ENOUGH_CTAS * sm_count <= ctas * splits <= sm_count
+    one_each = ctas * splits >= ENOUGH_CTAS * sm_count and (
+        ctas * splits <= sm_count
+        or (packed and ctas < ENOUGH_CTAS * 2 * sm_count)
+        or _filled(ctas, sm_count) > _filled(ctas, 2 * sm_count)
+    )
     query = tile_q * p.dim * p.storage.element_bytes
     one_step = DecodeTiles(tile_q=tile_q, tile_kv=keys, stages=1, dequantise="registers").resources(p)
     step = one_step.shared_bytes - query  # of one warp
@@ -69,6 +74,11 @@ def preferred_tiles(p: AttentionProblem, packed: bool, sm_count: int) -> dict[st
     if not packed:
         return tiles
     return tiles | ({"splits": splits} if warps == 8 else {}) | {"cta_slots": per_sm * sm_count}
+
+
+def _filled(ctas: int, slots: int) -> float:
+    """Share of the slots of all waves that have a CTA."""
+    return ctas / (blocks(ctas, slots) * slots)
 
 
 def part_kernel(
