@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
             w.maximum[m][half] = -CUDART_INF_F, w.total[m][half] = 0.0f;
         }
 #pragma unroll
-        for (int n = 0; n < kOutputTiles; n++)
+        for (int n = 0; n < kAccumulators; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++) w.output[m][n][e] = 0.0f;
     }
@@ -238,28 +238,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
             }
         }
     __syncthreads();
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int half = 0; half < kHalves; half++) {
-            int r = m * 16 + half * 8 + lane / 4;
-            if (r >= rows) continue;
-            float2 whole = merged(r);
-            float share = exp2_fast((w.maximum[m][half] - safe_maximum(whole.x)) * scale_log2) * safe_inverse(whole.y);
-            float *target = outputs + (warp * TILE_Q + r) * kOutputPitch;
-#pragma unroll
-            for (int n = 0; n < kOutputTiles; n += 2) {
-                float2 first = {w.output[m][n][2 * half] * share, w.output[m][n][2 * half + 1] * share};
-                float2 second = {w.output[m][n + 1][2 * half] * share, w.output[m][n + 1][2 * half + 1] * share};
-                if constexpr (kValueCodes) {
-                    *reinterpret_cast<float4 *>(target + output_column(n, 0)) =
-                        make_float4(first.x, second.x, first.y, second.y);
-                } else {
-                    *reinterpret_cast<float2 *>(target + output_column(n, 0)) = first;
-                    *reinterpret_cast<float2 *>(target + output_column(n + 1, 0)) = second;
-                }
-            }
-        }
+    put_output(outputs + warp * TILE_Q * kOutputPitch, w, rows, [&](int r) {
+        float2 whole = merged(r);
+        float weight = exp2_fast((maxima[warp * TILE_Q + r] - safe_maximum(whole.x)) * scale_log2);
+        return weight * safe_inverse(whole.y);
+    });
     __syncthreads();
     for (int i = threadIdx.x; i < rows * (DIM_V / 4); i += kThreads) {
         int r = i / (DIM_V / 4), column = i % (DIM_V / 4) * 4;

@@ -9,6 +9,8 @@ enum Scale { kNone, kPerToken, kPerChannel, kPerHead };
 constexpr int kThreads = 32 * WARPS, kKeys = TILE_KV / WARPS;
 constexpr int kRowTiles = TILE_Q / 16, kKeyTiles = kKeys / 8, kOutputTiles = DIM_V / 8, kSteps = DIM / 16;
 constexpr int kHalves = ROWS <= 8 ? 1 : 2;  // of the 16 rows of a tile, those with any of the ROWS that are used
+constexpr bool kTransposed = TILE_Q == 16 && kHalves == 1;  // whether O is accumulated as V^T P^T, with no unused rows
+constexpr int kAccumulators = kTransposed ? kOutputTiles / 2 : kOutputTiles;
 constexpr bool kKeyCodes = sizeof(KEY) == 1, kValueCodes = sizeof(VALUE) == 1;
 constexpr int kKeyBytes = DIM * sizeof(KEY), kValueBytes = DIM_V * sizeof(VALUE);
 constexpr int kTokenScales = (KEY_SCALE == kPerToken) + (VALUE_SCALE == kPerToken);

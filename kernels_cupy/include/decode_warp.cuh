@@ -7,7 +7,7 @@
 
 struct WarpRows {
     float scores[kRowTiles][kKeyTiles][4];
-    float output[kRowTiles][kOutputTiles][4];
+    float output[kRowTiles][kAccumulators][4];
     float maximum[kRowTiles][kHalves];  // of raw scores
     float total[kRowTiles][kHalves];    // this lane's share of the row sum
 };
@@ -126,6 +126,7 @@ __device__ __forceinline__ void multiply_outliers(WarpRows &w, const OutlierQuer
 
 // output += P V of this warp's keys, P rounded to T. Codes of V come as [2c][2g], [2c][2g+1], [2c+1][2g], [2c+1][2g+1]
 // (row, column) in one word: even columns make one operand and odd columns the next, see `output_column`.
+// Up to eight rows are multiplied as V^T P^T: P's fragment is the same, and V's of two tiles is one of 16 columns.
 template <class Value>
 __device__ __forceinline__ void multiply_output(WarpRows &w, const char *v_tile) {
     int lane = threadIdx.x % 32;
@@ -136,7 +137,7 @@ __device__ __forceinline__ void multiply_output(WarpRows &w, const char *v_tile)
 #pragma unroll
         for (int m = 0; m < kRowTiles; m++) {
             as_operand<T>(a[m], w.scores[m], step);
-            if constexpr (kHalves == 1) a[m][1] = a[m][3] = 0;
+            if constexpr (kHalves == 1 && !kTransposed) a[m][1] = a[m][3] = 0;
         }
 #pragma unroll
         for (int n = 0; n < kValueBytes / 32; n++) {  // two chunks of columns at a time
@@ -148,12 +149,20 @@ __device__ __forceinline__ void multiply_output(WarpRows &w, const char *v_tile)
                 for (int chunk = 0; chunk < 2; chunk++) {
                     unsigned low[2], high[2];  // of keys, [even columns, odd columns]
                     widen_alternate<T, Value>(b[2 * chunk], low), widen_alternate<T, Value>(b[2 * chunk + 1], high);
+                    if constexpr (kTransposed) {
+                        const unsigned columns[4] = {low[0], low[1], high[0], high[1]};
+                        multiply<T>(w.output[0][2 * n + chunk], columns, a[0][0], a[0][2]);
+                    } else {
 #pragma unroll
-                    for (int m = 0; m < kRowTiles; m++)
+                        for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
-                        for (int odd = 0; odd < 2; odd++)
-                            multiply<T>(w.output[m][4 * n + 2 * chunk + odd], a[m], low[odd], high[odd]);
+                            for (int odd = 0; odd < 2; odd++)
+                                multiply<T>(w.output[m][4 * n + 2 * chunk + odd], a[m], low[odd], high[odd]);
+                    }
                 }
+            } else if constexpr (kTransposed) {
+                const unsigned columns[4] = {b[0], b[2], b[1], b[3]};
+                multiply<T>(w.output[0][n], columns, a[0][0], a[0][2]);
             } else {
 #pragma unroll
                 for (int m = 0; m < kRowTiles; m++) {
@@ -165,10 +174,55 @@ __device__ __forceinline__ void multiply_output(WarpRows &w, const char *v_tile)
     }
 }
 
-// Column of O that element `e` (0 or 1) of output tile n is.
+// Column of O that element `e` (0 or 1) of output tile n is; not transposed.
 __device__ __forceinline__ int output_column(int n, int e) {
     int lane = threadIdx.x % 4;
     return kValueCodes ? n / 2 * 16 + lane * 4 + 2 * e + n % 2 : n * 8 + lane * 2 + e;
+}
+
+// Puts this warp's output into shared memory, row r times share(r); rows from `rows` on are left out.
+template <class Share>
+__device__ __forceinline__ void put_output(float *target, const WarpRows &w, int rows, const Share &share) {
+    int lane = threadIdx.x % 32;
+    if constexpr (kTransposed) {
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            int r = lane % 4 * 2 + e;
+            if (r >= rows) continue;
+            float factor = share(r), *row = target + r * kOutputPitch;
+#pragma unroll
+            for (int n = 0; n < kAccumulators; n++) {
+                float2 x = {w.output[0][n][e] * factor, w.output[0][n][2 + e] * factor};
+                if constexpr (kValueCodes) {
+                    *reinterpret_cast<float2 *>(row + n * 16 + lane / 4 * 2) = x;
+                } else {
+                    row[n * 16 + lane / 4] = x.x, row[n * 16 + 8 + lane / 4] = x.y;
+                }
+            }
+        }
+    } else {
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+            for (int half = 0; half < kHalves; half++) {
+                int r = m * 16 + half * 8 + lane / 4;
+                if (r >= rows) continue;
+                float factor = share(r), *row = target + r * kOutputPitch;
+#pragma unroll
+                for (int n = 0; n < kAccumulators; n += 2) {
+                    const float(&a)[4] = w.output[m][n], (&b)[4] = w.output[m][n + 1];
+                    float2 first = {a[2 * half] * factor, a[2 * half + 1] * factor};
+                    float2 second = {b[2 * half] * factor, b[2 * half + 1] * factor};
+                    if constexpr (kValueCodes) {
+                        *reinterpret_cast<float4 *>(row + output_column(n, 0)) =
+                            make_float4(first.x, second.x, first.y, second.y);
+                    } else {
+                        *reinterpret_cast<float2 *>(row + output_column(n, 0)) = first;
+                        *reinterpret_cast<float2 *>(row + output_column(n + 1, 0)) = second;
+                    }
+                }
+            }
+    }
 }
 
 // Hides keys from `keys` on, and under a mask those outside each row's diagonal and window. Keys count from the warp's
@@ -231,10 +285,19 @@ __device__ __forceinline__ void online_softmax(WarpRows &w, float scale_log2) {
             w.total[m][half] = total;
         }
     if (!__any_sync(~0u, rose)) return;
+    if constexpr (kTransposed) {
+        int lane = threadIdx.x % 4 * 8;  // the first with this lane's even row
+        const float of_row[2] = {__shfl_sync(~0u, decay[0][0], lane), __shfl_sync(~0u, decay[0][0], lane + 4)};
 #pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
+        for (int n = 0; n < kAccumulators; n++)
 #pragma unroll
-        for (int n = 0; n < kOutputTiles; n++)
+            for (int e = 0; e < 4; e++) w.output[0][n][e] *= of_row[e % 2];
+    } else {
 #pragma unroll
-            for (int e = 0; e < 2 * kHalves; e++) w.output[m][n][e] *= decay[m][e / 2];
+        for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+            for (int n = 0; n < kAccumulators; n++)
+#pragma unroll
+                for (int e = 0; e < 2 * kHalves; e++) w.output[m][n][e] *= decay[m][e / 2];
+    }
 }
