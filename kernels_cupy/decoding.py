@@ -39,8 +39,8 @@ def preferred_tiles(p: AttentionProblem, packed: bool, sm_count: int) -> dict[st
 
     Where whole or evenly split keys make a CTA for (nearly) every SM, that is one CTA of eight warps each: the fewest
     partial results. Else two CTAs of four warps on an SM, and splits by the trace's rule; but again one of eight where
-    that fills the last wave better, or leaves keys whole that two on an SM would split. Stages are as many as fit; where
-    less than three would, it is one CTA of four warps.
+    that fills the last wave better, or leaves keys whole that two on an SM would split. Stages are as many as fit;
+    where less than three would, it is one CTA of four warps.
     """
     if p.mla:
         return latent_tiles(p, packed, sm_count, SHARED_BYTES_PER_SM)

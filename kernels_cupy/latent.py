@@ -8,7 +8,6 @@ from kernels_cupy.kernel import require_supported
 from traces.decoding import MMA_ROWS, DecodeTiles
 from traces.launch import KernelLaunch
 from traces.problem import AttentionProblem
-from traces.traffic import blocks
 
 LATENT_SOURCE = Path(__file__).with_name("decode_latent.cu")
 

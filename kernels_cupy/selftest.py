@@ -175,6 +175,10 @@ DECODE_TIMED: tuple[dict[str, Any], ...] = tuple(
 QUANTISED_TIMED: tuple[dict[str, Any], ...] = tuple(
     {**shape, "kv_dtype": dtype} for shape in DECODE_TIMED[1:5:3] for dtype in ("fp8", "int8")
 )
+LATENT_TIMED: tuple[dict[str, Any], ...] = tuple(
+    {"batch": batch, "heads": 128, "seq": 1, "seq_kv": context, "dim": 576, "dim_v": 512, "mla": True}
+    for batch, context in ((1, 32768), (16, 4096), (64, 4096))
+)
 
 
 def is_decoding(algorithm: str) -> bool:
@@ -216,7 +220,7 @@ def _supported_plan(algorithm: str, gpu: Gpu, shape: dict[str, Any], schedule: d
 
 def time(algorithms: list[str], gpu: Gpu, repeat: int) -> None:
     """Median time of every algorithm, and of what PyTorch offers, on each timed shape."""
-    for decoding, shapes in ((False, TIMED), (True, DECODE_TIMED + QUANTISED_TIMED)):
+    for decoding, shapes in ((False, TIMED), (True, DECODE_TIMED + QUANTISED_TIMED + LATENT_TIMED)):
         names = [name for name in algorithms if is_decoding(name) == decoding]
         for shape in shapes if names else ():
             print(" ".join(f"{key}={value}" for key, value in shape.items()), flush=True)
@@ -238,8 +242,8 @@ def _time_shape(algorithms: list[str], gpu: Gpu, repeat: int, shape: dict[str, A
         )
         works[plan.work] = moved = sum(map(sum, trace_algorithm(algorithm).textbook(plan).values()))
         _line(algorithm, times.median_us, problem.flops(plan.work), moved, each)
-    if "quantised_kv" in problem.features:
-        return  # PyTorch's attention has no quantised cache
+    if {"quantised_kv", "mla"} & set(problem.features):
+        return  # PyTorch's attention has no quantised cache and no latents
     try:
         from kernels_cupy.torch_attention import torch_times
     except ImportError as missing:

@@ -295,6 +295,7 @@ def decode_part(
             (scores, maximum, total, output),
             exps=rows * step,
             instructions=ONLINE_INSTRUCTIONS * rows * step + rows * columns,
+            shared_bytes=2 * rows * step * problem.storage.element_bytes if latent else 0,  # P
             results=4,
         )
         if latent:
