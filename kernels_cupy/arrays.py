@@ -26,7 +26,9 @@ STORAGE: Mapping[str, type[np.generic]] = {
 _NAN: Mapping[str, float | int] = {"fp16": np.nan, "bf16": 0x7FC0, "fp32": np.nan, "int8": -128, "fp8": 0x7F}
 BLOCK_TABLE = "block_table"
 _HEADS_AND_ROWS = (0, 2, 1, 3)
-CACHE, SCALES = ("K", "V"), ("K_scale", "V_scale")
+CACHE, SCALES = ("K", "V", "KV", "K_outliers"), ("K_scale", "V_scale")
+"""Tensors of a cache with a row for every token, and those that have one where scales are per token."""
+OUTLIER_INDEX = "K_outlier_index"
 TIMING_ELEMENTS = 1 << 20
 
 
@@ -78,7 +80,7 @@ def poison(tensor: Tensor) -> Any:
 
 def random_inputs(plan: Plan, seed: int = 0) -> dict[str, NDArray[np.float32]]:
     """Standard normal values for each of the plan's inputs, [batch, heads, rows, cols]; for a quantised cache, codes
-    and positive scales.
+    and positive scales, and outliers in channels where the codes of K are 0.
 
     A paged cache has NaN wherever no sequence has a token, and its block table is the one that the plan was made for.
     """
@@ -87,6 +89,12 @@ def random_inputs(plan: Plan, seed: int = 0) -> dict[str, NDArray[np.float32]]:
     for t in (t for t in plan.tensors if t.name in plan.inputs and t.name != BLOCK_TABLE):
         values = generator.standard_normal((t.batch, t.heads, t.rows, t.cols), dtype=np.float32)
         inputs[t.name] = _cached(t, values)
+    if OUTLIER_INDEX in inputs:
+        index, codes = plan.tensor(OUTLIER_INDEX), inputs["K"]
+        channels = np.broadcast_to(np.arange(codes.shape[3]), (index.heads, codes.shape[3]))
+        channels = np.sort(generator.permuted(channels, axis=1)[:, : index.cols])[None, :, None]
+        np.put_along_axis(codes, np.broadcast_to(channels, (*codes.shape[:3], index.cols)), 0, axis=3)
+        inputs[OUTLIER_INDEX] = channels.astype(np.float32)
     if BLOCK_TABLE not in plan.inputs:
         return inputs
     table = block_table(plan.problem, plan.schedule.seed)
@@ -114,6 +122,9 @@ def fill_random(plan: Plan, arrays: Mapping[str, Any], seed: int = 0) -> None:
         tensor, flat = plan.tensor(name), arrays[name].reshape(-1)
         if name == BLOCK_TABLE:
             arrays[name].set(block_table(plan.problem, plan.schedule.seed).array()[None, None])
+            continue
+        if name == OUTLIER_INDEX:
+            arrays[name].set(np.tile(np.arange(tensor.cols, dtype=np.int32), (1, tensor.heads, 1, 1)))
             continue
         values: NDArray[np.float32] = np.roll(_normal(seed), 1013 * number)[: flat.size]  # no two inputs are alike
         block = encode(tensor, _cached(tensor, values[None, None, None])).reshape(-1)

@@ -7,6 +7,7 @@
 #include "softmax.cuh"
 
 constexpr int kRowThreads = THREADS / ROWS;
+constexpr int kUnroll = DIM_V > 4 * kRowThreads ? 8 : 16;  // several columns a thread take more registers
 static_assert(DIM_V % 4 == 0, "four columns at a time");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -46,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 row * pitch_of<DIM_V, TOKEN_MAJOR>(heads);
     for (int column = 4 * lane; column < DIM_V; column += 4 * kRowThreads) {
         float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll 16
+#pragma unroll kUnroll
         for (int s = 0; s < splits; s++) {
             float4 part = *reinterpret_cast<const float4 *>(
                 o_partial + (partial_row + static_cast<long long>(s) * rows) * DIM_V + column);

@@ -9,14 +9,14 @@
 // The cache is what takes time: its bytes go from HBM to shared memory by cp.async, STAGES - 1 steps ahead, and from
 // there straight into tensor-core operands, codes (int8, fp8) included; scales are applied to Q, S, P or O instead.
 //
-// Macros: T, KEY, VALUE (T or a code), DIM, DIM_V, TILE_Q, TILE_KV, STAGES, WARPS, PAGE (tokens per page, 0: a
-// contiguous cache), RUN (how many keys of a warp's step always follow each other in the cache: kKeys, a part of it, or 1),
-// RESULT, KEY_SCALE, VALUE_SCALE; and, as 0 or 1, PARTS_SLOWEST, CAUSAL, WINDOW, VARLEN, TOKEN_MAJOR.
+// Macros: T, KEY, VALUE (T or a code), DIM, DIM_V, TILE_Q, ROWS (of these, the most that any CTA has), TILE_KV, STAGES,
+// WARPS, PAGE (tokens per page, 0: a contiguous cache), RUN (how many keys of a warp's step always follow each other in
+// the cache: kKeys, a part of it, or 1), RESULT, KEY_SCALE, VALUE_SCALE, OUTLIERS (channels of K that are in T besides,
+// where its codes are 0); and, as 0 or 1, PARTS_SLOWEST, CAUSAL, WINDOW, VARLEN, TOKEN_MAJOR.
 #include "decode_cache.cuh"
-#include "decode_parts.cuh"
+#include "decode_results.cuh"
 #include "decode_tiles.cuh"
 #include "decode_warp.cuh"
-#include "query_blocks.cuh"
 
 // `o` and `first` are O and LSE; a part's O [batch, heads, parts, rows, DIM_V] and LSE [batch, heads, parts, rows]; or,
 // with `sums`, that O, maxima and sums.
@@ -24,6 +24,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     decode(const T *__restrict__ q, const KEY *__restrict__ k, const VALUE *__restrict__ v,
 #if KEY_SCALE
            const float *__restrict__ k_scale,
+#endif
+#if OUTLIERS
+           const T *__restrict__ k_outliers, const int *__restrict__ outlier_channels,
 #endif
 #if VALUE_SCALE
            const float *__restrict__ v_scale,
@@ -38,8 +41,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #if VARLEN
            const int *query_starts, const int *key_starts,
 #endif
-           int batch, int heads, int group, int block_heads, int block_tokens, int seq, int seq_kv, int parts,
-           int part_keys, int window, int table_width, float scale) {
+           int batch, int heads, int kv_heads, int group, int block_heads, int block_tokens, int group_blocks,
+           int token_blocks, int seq, int seq_kv, int parts, int part_keys, int window, int table_width,
+           float scale) {
+#if RESULT != 2
+    float *sums = nullptr;
+#endif
 #if !VARLEN
     const int *query_starts = nullptr, *key_starts = nullptr;
 #endif
@@ -49,40 +56,43 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #if !VALUE_SCALE
     const float *v_scale = nullptr;
 #endif
+#if !OUTLIERS
+    const T *k_outliers = nullptr;
+    const int *outlier_channels = nullptr;
+#endif
 #if !PAGE
     const int *block_table = nullptr;
 #endif
     extern __shared__ __align__(128) char shared[];
-    DecodeGrid grid{batch, heads, group, block_heads, block_tokens, seq, seq_kv, parts, part_keys, WINDOW ? window : 0,
-                    query_starts, key_starts};
+    DecodeGrid grid{batch, heads, kv_heads, group, block_heads, block_tokens, group_blocks, token_blocks, seq, seq_kv,
+                    parts, part_keys, WINDOW ? window : 0, query_starts, key_starts};
     DecodePart x = decode_part<TILE_KV, PARTS_SLOWEST, CAUSAL>(blockIdx.x, grid);
     if (x.tokens <= 0) return;
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_heads = heads / group, rows = x.tile_rows();
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rows = x.tile_rows();
     char *q_tile = shared, *stages = q_tile + TILE_Q * DIM * sizeof(T);
 
-    Cache cache;
+    Cache cache{};
     long long head = static_cast<long long>(x.batch) * kv_heads + x.kv_head;  // of a contiguous cache
     if constexpr (PAGE > 0) {
         cache.k = k + x.kv_head * DIM, cache.v = v + x.kv_head * DIM_V;
-        cache.k_pitch = static_cast<long long>(kv_heads) * DIM;
-        cache.v_pitch = static_cast<long long>(kv_heads) * DIM_V;
+        cache.k_pitch = kv_heads * DIM;
+        cache.v_pitch = kv_heads * DIM_V;
         cache.pages = block_table + static_cast<long long>(x.sequence) * table_width;
         cache.k_scale = k_scale + x.kv_head * PAGE, cache.v_scale = v_scale + x.kv_head * PAGE;
-        cache.page_scales = static_cast<long long>(kv_heads) * PAGE;
+        cache.page_scales = kv_heads * PAGE;
+        cache.k_outliers = k_outliers + x.kv_head * PAGE * OUTLIERS;
     } else {
         cache.k_pitch = pitch_of<DIM, TOKEN_MAJOR>(kv_heads), cache.v_pitch = pitch_of<DIM_V, TOKEN_MAJOR>(kv_heads);
         cache.k = head_of<DIM, TOKEN_MAJOR>(k, x.batch, x.kv_head, kv_heads, x.k_rows) + x.k_row * cache.k_pitch;
         cache.v = head_of<DIM_V, TOKEN_MAJOR>(v, x.batch, x.kv_head, kv_heads, x.k_rows) + x.k_row * cache.v_pitch;
         cache.k_scale = k_scale + head * x.k_rows + x.k_row, cache.v_scale = v_scale + head * x.k_rows + x.k_row;
+        cache.k_outliers = k_outliers + (head * x.k_rows + x.k_row) * OUTLIERS;
     }
     long long scale_head = static_cast<long long>(x.sequence) * kv_heads + x.kv_head;  // of scales per channel or head
 
     // This warp's keys of step j are [warp_key + j TILE_KV, … + kKeys) of the part.
-    int warp_key = warp * kKeys, end = x.first + x.keys;
+    int warp_key = warp * kKeys;
     int steps = (x.keys - warp_key + TILE_KV - 1) / TILE_KV;
-    auto rows_of = [&](int position) {
-        return rows_from(cache, x.first + warp_key + position * TILE_KV, end);
-    };
     auto key_tile = [&](int position) { return stages + position % STAGES * kStageBytes + warp_key * kKeyBytes; };
     auto value_tile = [&](int position) {
         return stages + position % STAGES * kStageBytes + TILE_KV * kKeyBytes + warp_key * kValueBytes;
@@ -91,14 +101,20 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         char *stage = stages + position % STAGES * kStageBytes + TILE_KV * (kKeyBytes + kValueBytes);
         return reinterpret_cast<float *>(stage) + which * TILE_KV + warp_key;
     };
+    auto outliers = [&](int position) {
+        char *stage = stages + position % STAGES * kStageBytes + TILE_KV * (kKeyBytes + kValueBytes + 4 * kTokenScales);
+        return stage + warp_key * kOutlierBytes;
+    };
     // Every copy is a group of its own, in the order K0 V0 K1 V1 …; past the end the groups are empty.
-    Rows rows_now, rows_next = rows_of(0);
+    StepRows step_rows(cache.pages, x.first + warp_key, x.first + x.keys);
+    Rows rows_now;
     auto start_keys = [&](int position) {
-        rows_now = rows_next, rows_next = rows_of(position + 1);  // pages are looked up a step before they are needed
+        rows_now = step_rows.next(position);
         if (position < steps) {
             copy_keys<KeyRow, DIM>(key_tile(position), cache.k, cache.k_pitch, rows_now);
             if constexpr (KEY_SCALE == kPerToken)
                 copy_scales(token_scales(position, 0), cache.k_scale, cache, rows_now);
+            if constexpr (OUTLIERS > 0) copy_outliers(outliers(position), cache, rows_now);
         }
         commit_copies();
     };
@@ -113,16 +129,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 
     WarpRows w;
     Query query;
-    int token[kRowTiles][2];
+    OutlierQuery outlier_query;
+    int token[kRowTiles][kHalves];
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            token[m][half] = (m * 16 + half * 8 + lane / 4) % x.tokens;
+        for (int half = 0; half < kHalves; half++) {
+            token[m][half] = remainder(m * 16 + half * 8 + lane / 4, x.tokens);
             w.maximum[m][half] = -CUDART_INF_F, w.total[m][half] = 0.0f;
         }
 #pragma unroll
-        for (int n = 0; n < kOutputTiles; n++)
+        for (int n = 0; n < kAccumulators; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++) w.output[m][n][e] = 0.0f;
     }
@@ -130,10 +147,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     if (x.keys) {
         constexpr int kChunks = DIM / 8;
         long long q_pitch = pitch_of<DIM, TOKEN_MAJOR>(heads);
+#pragma unroll 1
         for (int i = threadIdx.x; i < TILE_Q * kChunks; i += kThreads) {
             int r = i / kChunks, chunk = i % kChunks, used = min(r, rows - 1);
-            const T *source = head_of<DIM, TOKEN_MAJOR>(q, x.batch, x.head + used / x.tokens, heads, x.rows) +
-                              (x.row + used % x.tokens) * q_pitch + chunk * 8;
+            const T *source = head_of<DIM, TOKEN_MAJOR>(q, x.batch, x.head + quotient(used, x.tokens), heads, x.rows) +
+                              (x.row + remainder(used, x.tokens)) * q_pitch + chunk * 8;
             copy_async<16>(shared_address(q_tile) + QueryRow::offset(r, chunk), source, r < rows);
         }
         commit_copies();
@@ -144,6 +162,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         }
         wait_copies<2 * STAGES>();
         __syncthreads();
+        if constexpr (OUTLIERS > 0) {
+            fetch_outlier_query(outlier_query, q_tile, outlier_channels + x.kv_head * OUTLIERS);
+            if constexpr (KEY_SCALE == kPerChannel) __syncthreads();  // outliers meet Q without those scales
+        }
         if constexpr (KEY_SCALE == kPerChannel) {
             for (int i = threadIdx.x; i < TILE_Q * DIM / 2; i += kThreads) {
                 int column = i % (DIM / 2) * 2;
@@ -163,7 +185,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         }
     }
 
-    if constexpr (KEY_SCALE == kPerHead) scale *= fmaxf(k_scale[scale_head], 1e-30f);  // not 0: -inf is multiplied too
+    float key_scale = KEY_SCALE == kPerHead ? fmaxf(k_scale[scale_head], 1e-30f) : 1;  // not 0: -inf is multiplied too
+    if constexpr (OUTLIERS == 0) scale *= key_scale;
     float scale_log2 = scale * kLog2E;
     for (int position = 0; position < steps; position++) {
         int key = warp_key + position * TILE_KV;
@@ -171,6 +194,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         __syncwarp();  // K_j is there for all lanes
         multiply_scores<KEY>(w, query, q_tile, key_tile(position));
         if constexpr (KEY_SCALE == kPerToken) scale_columns(w, token_scales(position, 0));
+        if constexpr (OUTLIERS > 0) {
+            if constexpr (KEY_SCALE == kPerHead) scale_all(w, key_scale);
+            multiply_outliers(w, outlier_query, outliers(position));
+        }
         __syncwarp();  // all lanes have read K_j
         start_keys(position + STAGES);
         bool hides_end = key + kKeys > x.keys || (CAUSAL && key + kKeys > x.diagonal + 1);
@@ -203,7 +230,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
+        for (int half = 0; half < kHalves; half++) {
             float total = lane_sum<4>(w.total[m][half]);
             if (lane % 4 == 0) {
                 int r = warp * TILE_Q + m * 16 + half * 8 + lane / 4;
@@ -211,34 +238,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
             }
         }
     __syncthreads();
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int r = m * 16 + half * 8 + lane / 4;
-            float2 whole = merged(r);
-            float share = exp2_fast((w.maximum[m][half] - safe_maximum(whole.x)) * scale_log2) * safe_inverse(whole.y);
-            float *target = outputs + (warp * TILE_Q + r) * kOutputPitch;
-#pragma unroll
-            for (int n = 0; n < kOutputTiles; n += 2) {
-                float2 first = {w.output[m][n][2 * half] * share, w.output[m][n][2 * half + 1] * share};
-                float2 second = {w.output[m][n + 1][2 * half] * share, w.output[m][n + 1][2 * half + 1] * share};
-                if constexpr (kValueCodes) {
-                    *reinterpret_cast<float4 *>(target + output_column(n, 0)) =
-                        make_float4(first.x, second.x, first.y, second.y);
-                } else {
-                    *reinterpret_cast<float2 *>(target + output_column(n, 0)) = first;
-                    *reinterpret_cast<float2 *>(target + output_column(n + 1, 0)) = second;
-                }
-            }
-        }
+    put_output(outputs + warp * TILE_Q * kOutputPitch, w, rows, [&](int r) {
+        float2 whole = merged(r);
+        float weight = exp2_fast((maxima[warp * TILE_Q + r] - safe_maximum(whole.x)) * scale_log2);
+        return weight * safe_inverse(whole.y);
+    });
     __syncthreads();
-
-    // Where row r's results go: of the final O and LSE, or of this part.
-    auto place = [&](int r) {
-        long long matrix = static_cast<long long>(x.batch) * heads + x.head + r / x.tokens;
-        return (RESULT == kFinal ? matrix : matrix * parts + x.part) * x.rows + x.row + r % x.tokens;
-    };
     for (int i = threadIdx.x; i < rows * (DIM_V / 4); i += kThreads) {
         int r = i / (DIM_V / 4), column = i % (DIM_V / 4) * 4;
         float4 sum = make_float4(0, 0, 0, 0);
@@ -252,22 +257,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
             const float *s = v_scale + (kEach ? scale_head * DIM_V + column : scale_head);
             sum.x *= s[0], sum.y *= s[kEach], sum.z *= s[2 * kEach], sum.w *= s[3 * kEach];
         }
-        if constexpr (RESULT == kFinal) {
-            T *o_head = head_of<DIM_V, TOKEN_MAJOR>(static_cast<T *>(o), x.batch, x.head + r / x.tokens, heads, x.rows);
-            T *target = o_head + (x.row + r % x.tokens) * pitch_of<DIM_V, TOKEN_MAJOR>(heads) + column;
-            *reinterpret_cast<uint2 *>(target) = make_uint2(pack<T>(sum.x, sum.y), pack<T>(sum.z, sum.w));
-        } else {
-            *reinterpret_cast<float4 *>(static_cast<float *>(o) + place(r) * DIM_V + column) = sum;
-        }
+        store_columns(o, x, heads, parts, r, column, sum);
     }
     if (threadIdx.x < rows) {
         float2 whole = merged(threadIdx.x);
-        long long target = place(threadIdx.x);
-#if RESULT == 2
-        first[target] = whole.y > 0.0f ? whole.x * scale : -CUDART_INF_F;
-        sums[target] = whole.y;
-#else
-        first[target] = whole.y > 0.0f ? whole.x * scale + logf(whole.y) : -CUDART_INF_F;
-#endif
+        store_row(first, sums, x, heads, parts, threadIdx.x, whole.x * scale, whole.y);
     }
 }

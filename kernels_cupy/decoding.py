@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from kernels_cupy.kernel import KernelSpec, c_type, require_supported, starts
+from kernels_cupy.latent import LATENT_SOURCE, check_latent, latent_tiles
 from traces.combine import MAX_SPLITS
 from traces.decoding import MMA_ROWS, DecodeTiles, block_shape
 from traces.launch import KernelLaunch, Plan
@@ -22,6 +23,9 @@ RESULTS = (("O", "LSE"), ("O_partial", "LSE_partial"), ("O_partial", "max_partia
 SCALES = ("", "token", "channel", "head")
 CODES = {"int8": "Int8Code", "fp8": "Fp8Code"}
 
+MOST_OUTLIERS = 32
+"""Channels of K beside its codes: the columns of Q that meet them are 8 registers of a thread for 16 rows."""
+
 SHARED_BYTES_PER_SM = 227 << 10
 """Of Hopper and Blackwell; what default stages are chosen for."""
 RESERVED_BYTES = 1 << 10
@@ -34,18 +38,23 @@ def preferred_tiles(p: AttentionProblem, packed: bool, sm_count: int) -> dict[st
     """Changes to the trace's default schedule that keep the most of the cache on its way to an SM.
 
     Where whole or evenly split keys make a CTA for (nearly) every SM, that is one CTA of eight warps each: the fewest
-    partial results. Else two CTAs of four warps on an SM, and splits by the trace's rule. Stages are as many as fit;
+    partial results. Else two CTAs of four warps on an SM, and splits by the trace's rule; but again one of eight where
+    that fills the last wave better, or leaves keys whole that two on an SM would split. Stages are as many as fit;
     where less than three would, it is one CTA of four warps.
     """
     if p.mla:
-        return {}
+        return latent_tiles(p, packed, sm_count, SHARED_BYTES_PER_SM)
     heads, _ = block_shape(p, 2 * MMA_ROWS, packed)
     tile_q = 2 * MMA_ROWS if heads * p.seq > MMA_ROWS and p.dim_v <= 128 else MMA_ROWS
     heads, tokens = block_shape(p, tile_q, packed)
     ctas = p.batch * p.kv_heads * blocks(p.group, heads) * blocks(p.seq, tokens)
     keys = 32 if p.kv_storage.quantised and p.v_storage.quantised and tile_q == MMA_ROWS else 16
     splits = max(1, min(MAX_SPLITS, sm_count // ctas, p.seq_kv // (8 * keys))) if packed else 1
-    one_each = ENOUGH_CTAS * sm_count <= ctas * splits <= sm_count
+    one_each = ctas * splits >= ENOUGH_CTAS * sm_count and (
+        ctas * splits <= sm_count
+        or (packed and ctas < ENOUGH_CTAS * 2 * sm_count)
+        or _filled(ctas, sm_count) > _filled(ctas, 2 * sm_count)
+    )
     query = tile_q * p.dim * p.storage.element_bytes
     one_step = DecodeTiles(tile_q=tile_q, tile_kv=keys, stages=1, dequantise="registers").resources(p)
     step = one_step.shared_bytes - query  # of one warp
@@ -67,6 +76,11 @@ def preferred_tiles(p: AttentionProblem, packed: bool, sm_count: int) -> dict[st
     return tiles | ({"splits": splits} if warps == 8 else {}) | {"cta_slots": per_sm * sm_count}
 
 
+def _filled(ctas: int, slots: int) -> float:
+    """Share of the slots of all waves that have a CTA."""
+    return ctas / (blocks(ctas, slots) * slots)
+
+
 def part_kernel(
     plan: Plan, launch: KernelLaunch, *, packed: bool, part_keys: int = 0, parts_slowest: bool = False
 ) -> KernelSpec:
@@ -81,15 +95,12 @@ def part_kernel(
         ValueError: what the kernel does not do.
     """
     p, s = plan.problem, plan.schedule
-    _check(p, s, launch)
     names = {t.name for t in plan.tensors}
     result = next(n for n, results in reversed(list(enumerate(RESULTS))) if names.issuperset(results))
     parts = plan.tensor(RESULTS[result][1]).rows if result else 1
-    k_scale, v_scale = (p.kv_scale if f"{name}_scale" in names else "" for name in "KV")
+    heads, tokens = block_shape(p, s.tile_q, packed)
     defines: dict[str, int | str] = {
         "T": c_type(p.storage),
-        "KEY": CODES.get(p.kv_dtype) or c_type(p.kv_storage),
-        "VALUE": CODES.get(p.v_dtype) or c_type(p.v_storage),
         "DIM": p.dim,
         "DIM_V": p.dim_v,
         "TILE_Q": s.tile_q,
@@ -97,31 +108,42 @@ def part_kernel(
         "STAGES": s.stages,
         "WARPS": s.warps,
         "PAGE": p.page_size,
-        "RUN": _run(p, s, part_keys),
         "RESULT": result,
-        "KEY_SCALE": SCALES.index(k_scale),
-        "VALUE_SCALE": SCALES.index(v_scale),
         "PARTS_SLOWEST": int(parts_slowest),
         "CAUSAL": int(p.causal),
         "WINDOW": int(p.window > 0),
         "VARLEN": int(bool(p.lengths)),
         "TOKEN_MAJOR": int(p.layout == "bshd"),
     }
-    heads, tokens = block_shape(p, s.tile_q, packed)
+    if p.mla:
+        check_latent(p, s, launch)
+    else:
+        _check(p, s, launch)
+        k_scale, v_scale = (p.kv_scale if f"{name}_scale" in names else "" for name in "KV")
+        defines |= {
+            "KEY": CODES.get(p.kv_dtype) or c_type(p.kv_storage),
+            "VALUE": CODES.get(p.v_dtype) or c_type(p.v_storage),
+            "ROWS": heads * min(tokens, p.seq),
+            "RUN": _run(p, s, part_keys),
+            "KEY_SCALE": SCALES.index(k_scale),
+            "VALUE_SCALE": SCALES.index(v_scale),
+            "OUTLIERS": p.outlier_channels,
+        }
     width = plan.tensor("block_table").cols if p.page_size else 0
-    sizes = (p.batch, p.heads, p.group, heads, tokens, p.seq, p.seq_kv, parts, part_keys, p.window, width)
-    inputs = ("Q", "K", "V", *(n for n in ("K_scale", "V_scale", "block_table") if n in names))
+    counts = (blocks(p.group, heads), blocks(p.seq, tokens))
+    sizes = (p.batch, p.heads, p.kv_heads, p.group, heads, tokens, *counts, p.seq, p.seq_kv, parts, part_keys, p.window)
+    inputs = ("K", "V", "KV", "K_scale", "K_outliers", "K_outlier_index", "V_scale", "block_table")
     return KernelSpec(
         name=launch.name,
-        source=SOURCE,
-        entry="decode",
+        source=LATENT_SOURCE if p.mla else SOURCE,
+        entry="decode_latent" if p.mla else "decode",
         defines=defines,
         grid=(launch.ctas, 1, 1),
         block=(launch.resources.threads, 1, 1),
         shared_bytes=launch.resources.shared_bytes,
-        tensors=(*inputs, *RESULTS[result]),
+        tensors=("Q", *(name for name in inputs if name in names), *RESULTS[result]),
         tables=(starts(p.lengths), starts(p.kv_lengths)) if p.lengths else (),
-        scalars=(*(np.int32(n) for n in sizes), np.float32(p.scale)),
+        scalars=(*(np.int32(n) for n in (*sizes, width)), np.float32(p.scale)),
     )
 
 
@@ -138,7 +160,6 @@ def _run(p: AttentionProblem, s: DecodeTiles, part_keys: int) -> int:
 
 
 def _check(p: AttentionProblem, s: DecodeTiles, launch: KernelLaunch) -> None:
-    require_supported(not p.mla, "latent attention (mla) is not supported: 16 rows of 512 columns do not fit a warp")
     require_supported(s.instruction == "mma_sync", f"schedule key instruction is {s.instruction!r}, not mma_sync")
     require_supported(p.dtype in ("fp16", "bf16"), f"dtype {p.dtype} is not fp16 or bf16")
     for name, dtype, dim, of in (("kv_dtype", p.kv_dtype, "dim", 64), ("v_dtype", p.v_dtype, "dim_v", 32)):
@@ -150,7 +171,10 @@ def _check(p: AttentionProblem, s: DecodeTiles, launch: KernelLaunch) -> None:
         )
     in_registers = s.dequantise == "registers" or "quantised_kv" not in p.features
     require_supported(in_registers, f"schedule key dequantise is {s.dequantise!r}, not registers")
-    require_supported(not p.outlier_channels, f"outlier_channels {p.outlier_channels} are not supported")
+    require_supported(
+        p.outlier_channels % 2 == 0 and p.outlier_channels <= MOST_OUTLIERS,
+        f"outlier_channels {p.outlier_channels} are not an even number up to {MOST_OUTLIERS}",
+    )
     most = 2 * MMA_ROWS if p.dim_v <= 128 else MMA_ROWS
     require_supported(
         s.tile_q <= most, f"a warp has registers for {most} rows of {p.dim_v} columns, not tile_q {s.tile_q}"

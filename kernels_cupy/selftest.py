@@ -84,9 +84,65 @@ DECODED: tuple[dict[str, Any], ...] = (
         "kv_scale": "channel",
     },
     {"batch": 2, "heads": 8, "kv_heads": 2, "seq": 1, "seq_kv": 700, "dim": 80, "dim_v": 128, "v_dtype": "fp8"},
+    {"batch": 3, "heads": 8, "kv_heads": 2, "seq": 1, "seq_kv": 2000, "kv_dtype": "fp8", "outlier_channels": 4},
+    {
+        "batch": 2,
+        "heads": 8,
+        "kv_heads": 2,
+        "seq": 6,
+        "seq_kv": 999,
+        "dtype": "bf16",
+        "kv_dtype": "int8",
+        "kv_scale": "channel",
+        "outlier_channels": 18,
+        "causal": True,
+    },
+    {
+        "heads": 4,
+        "kv_heads": 1,
+        "seq": 1,
+        "kv_lengths": (900, 0, 31),
+        "dim": 256,
+        "kv_dtype": "int8",
+        "kv_scale": "head",
+        "outlier_channels": 2,
+    },
+    {
+        "heads": 8,
+        "kv_heads": 2,
+        "seq": 1,
+        "seq_kv": 1500,
+        "kv_dtype": "fp8",
+        "v_dtype": "fp16",
+        "outlier_channels": 32,
+        "layout": "bshd",
+    },
+    {"batch": 2, "heads": 128, "seq": 1, "seq_kv": 2000, "dim": 576, "dim_v": 512, "mla": True},
+    {
+        "heads": 16,
+        "seq": 3,
+        "kv_lengths": (0, 1, 700, 65),
+        "dim": 576,
+        "dim_v": 512,
+        "mla": True,
+        "dtype": "bf16",
+        "causal": True,
+    },
+    {
+        "batch": 3,
+        "heads": 20,
+        "seq": 2,
+        "seq_kv": 999,
+        "dim": 192,
+        "dim_v": 128,
+        "mla": True,
+        "causal": True,
+        "window": 100,
+    },
+    {"heads": 40, "seq": 1, "seq_kv": 3000, "dim": 320, "dim_v": 256, "mla": True, "layout": "bshd"},
 )
 """For the algorithms of decoding: groups of 1 to 40, several tokens, contexts of unequal lengths, some empty, windows,
-quantised caches with all kinds of scales, and of V only."""
+quantised caches with all kinds of scales, of V only, with outlier channels; latent caches."""
 
 SPECIAL: dict[str, tuple[tuple[dict[str, Any], dict[str, Any]], ...]] = {
     "flash2": (
@@ -118,6 +174,10 @@ DECODE_TIMED: tuple[dict[str, Any], ...] = tuple(
 )
 QUANTISED_TIMED: tuple[dict[str, Any], ...] = tuple(
     {**shape, "kv_dtype": dtype} for shape in DECODE_TIMED[1:5:3] for dtype in ("fp8", "int8")
+)
+LATENT_TIMED: tuple[dict[str, Any], ...] = tuple(
+    {"batch": batch, "heads": 128, "seq": 1, "seq_kv": context, "dim": 576, "dim_v": 512, "mla": True}
+    for batch, context in ((1, 32768), (16, 4096), (64, 4096))
 )
 
 
@@ -160,7 +220,7 @@ def _supported_plan(algorithm: str, gpu: Gpu, shape: dict[str, Any], schedule: d
 
 def time(algorithms: list[str], gpu: Gpu, repeat: int) -> None:
     """Median time of every algorithm, and of what PyTorch offers, on each timed shape."""
-    for decoding, shapes in ((False, TIMED), (True, DECODE_TIMED + QUANTISED_TIMED)):
+    for decoding, shapes in ((False, TIMED), (True, DECODE_TIMED + QUANTISED_TIMED + LATENT_TIMED)):
         names = [name for name in algorithms if is_decoding(name) == decoding]
         for shape in shapes if names else ():
             print(" ".join(f"{key}={value}" for key, value in shape.items()), flush=True)
@@ -182,8 +242,8 @@ def _time_shape(algorithms: list[str], gpu: Gpu, repeat: int, shape: dict[str, A
         )
         works[plan.work] = moved = sum(map(sum, trace_algorithm(algorithm).textbook(plan).values()))
         _line(algorithm, times.median_us, problem.flops(plan.work), moved, each)
-    if "quantised_kv" in problem.features:
-        return  # PyTorch's attention has no quantised cache
+    if {"quantised_kv", "mla"} & set(problem.features):
+        return  # PyTorch's attention has no quantised cache and no latents
     try:
         from kernels_cupy.torch_attention import torch_times
     except ImportError as missing:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels_cupy.arrays import BLOCK_TABLE, CACHE, SCALES, decode, encode, random_inputs
+from kernels_cupy.arrays import BLOCK_TABLE, CACHE, OUTLIER_INDEX, SCALES, decode, encode, random_inputs
 from kernels_cupy.kernel import starts
 from kernels_cupy.run import Session
 from traces.launch import Plan
@@ -91,7 +91,7 @@ REFERENCES: dict[tuple[str, ...], Reference] = {
 }
 """Outputs of a plan → how to compute them for one KV head."""
 
-PER_KEY = ("K", "V", "dK", "dV")
+PER_KEY = ("K", "V", "KV", "K_outliers", "dK", "dV")
 """Tensors with a row per key; the others have one per query row."""
 
 
@@ -144,7 +144,7 @@ def compare(plan: Plan, inputs: Mapping[str, Any], output: Callable[[str], Any],
 
 def _inputs(xp: Any, p: AttentionProblem, inputs: Mapping[str, Any], sequence: int, head: int) -> dict[str, Any]:
     """Each input's part for one sequence and KV head in float64: keys of a paged cache gathered through its block
-    table, codes multiplied with their scales.
+    table, codes multiplied with their scales, outliers in their channels, K and V out of a latent.
     """
     found: dict[str, Any] = {}
     for name, x in inputs.items():
@@ -154,6 +154,8 @@ def _inputs(xp: Any, p: AttentionProblem, inputs: Mapping[str, Any], sequence: i
         if per_key and BLOCK_TABLE in inputs:
             pages = inputs[BLOCK_TABLE][0, 0, sequence].astype(np.int64)[: -(-p.keys(sequence) // p.page_size)]
             part = x[pages, head].reshape(1, -1, x.shape[3])[:, : p.keys(sequence)]
+        elif name == OUTLIER_INDEX:
+            part = x[0, head : head + 1]
         elif name in SCALES and not per_key:
             part = x[sequence, head : head + 1]
         else:
@@ -161,6 +163,12 @@ def _inputs(xp: Any, p: AttentionProblem, inputs: Mapping[str, Any], sequence: i
         found[name] = _on(xp, part)
     for name in set(found) & set(SCALES):
         found[name.removesuffix("_scale")] = found[name.removesuffix("_scale")] * found.pop(name)
+    if OUTLIER_INDEX in found:
+        channels = found.pop(OUTLIER_INDEX).astype(xp.int64).ravel()
+        found["K"][..., channels] = found.pop("K_outliers")
+    if "KV" in found:
+        found["K"] = found.pop("KV")
+        found["V"] = found["K"][..., : p.dim_v]
     return found
 
 

@@ -62,10 +62,17 @@ class DecodeTiles(Schedule):
         require_one_of("instruction", self.instruction, ("mma_sync", "wgmma"))
 
     def resources(self, p: AttentionProblem) -> CtaResources:
-        """Q, and `stages` tiles of K and V (one of both with MLA), in shared memory."""
-        latent = self.stages * self.tile_kv * p.dim * p.kv_storage.element_bytes
+        """Q, and `stages` tiles of K and V, in shared memory.
+
+        With MLA `stages` tiles of both, and P and each warp's row maxima: O is too wide for one warp's registers, so
+        that warps share rows and exchange them.
+        """
         shared = self.tile_q * p.dim * p.storage.element_bytes
-        shared += latent if p.mla else kv_shared_bytes(p, self.tile_kv, self.stages, self.dequantise == "registers")
+        if p.mla:
+            shared += self.stages * self.tile_kv * p.dim * p.kv_storage.element_bytes
+            shared += self.tile_q * self.tile_kv * p.storage.element_bytes + self.warps * self.tile_q * 4
+        else:
+            shared += kv_shared_bytes(p, self.tile_kv, self.stages, self.dequantise == "registers")
         return CtaResources(self.warps * 32, min(255, 65536 // (self.warps * 32)), shared)
 
 
@@ -288,6 +295,7 @@ def decode_part(
             (scores, maximum, total, output),
             exps=rows * step,
             instructions=ONLINE_INSTRUCTIONS * rows * step + rows * columns,
+            shared_bytes=2 * rows * step * problem.storage.element_bytes if latent else 0,  # P
             results=4,
         )
         if latent:

@@ -16,5 +16,5 @@ def schedule(problem: AttentionProblem, sm_count: int) -> dict[str, int | str]:
 
 
 def kernels(plan: Plan) -> tuple[KernelSpec, ...]:
-    """fp16 or bf16, the cache also in int8 or fp8; head dimensions up to 256."""
+    """fp16 or bf16, the cache also in int8 or fp8; head dimensions up to 256, of latents more."""
     return (part_kernel(plan, plan.launches[0], packed=False),)

@@ -17,7 +17,7 @@ def schedule(problem: AttentionProblem, sm_count: int) -> dict[str, int | str]:
 
 
 def kernels(plan: Plan) -> tuple[KernelSpec, ...]:
-    """fp16 or bf16, the cache also in int8 or fp8; head dimensions up to 256; pages of any size."""
+    """fp16 or bf16, the cache also in int8 or fp8; head dimensions up to 256, of latents more; pages of any size."""
     first, *rest = plan.launches
     if plan.schedule.variant == "packed":
         return part_kernel(plan, first, packed=True), *(combine(plan, launch) for launch in rest)

@@ -21,40 +21,49 @@ __device__ __forceinline__ unsigned from_half_pair<__half>(unsigned pair) {
     return pair;
 }
 
-// Codes of bytes I and J of `word` as two fp16 numbers, which all int8 and E4M3 numbers are.
-template <int I, int J>
-__device__ __forceinline__ unsigned int8_half_pair(unsigned word) {
+// The low and the high two codes of `word` as fp16 numbers.
+__device__ __forceinline__ void half_pairs(Int8Code, unsigned word, unsigned (&pairs)[2]) {
     // As mantissas of 1024 they are 1024 + (code + 128) once the sign bit is flipped.
-    unsigned pair = __byte_perm(word ^ 0x80808080u, 0x64646464u, 0x4040 | J << 8 | I);
-    __half2 x = __hsub2(reinterpret_cast<__half2 &>(pair), __half2half2(__ushort_as_half(0x6480)));
-    return reinterpret_cast<unsigned &>(x);
+    word ^= 0x80808080u;
+    pairs[0] = __byte_perm(word, 0x64646464u, 0x4140), pairs[1] = __byte_perm(word, 0x64646464u, 0x4342);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        __half2 x = __hsub2(reinterpret_cast<__half2 &>(pairs[i]), __half2half2(__ushort_as_half(0x6480)));
+        pairs[i] = reinterpret_cast<unsigned &>(x);
+    }
 }
 
-template <int I, int J>
-__device__ __forceinline__ unsigned fp8_half_pair(unsigned word) {
+__device__ __forceinline__ void half_pairs(Fp8Code, unsigned word, unsigned (&pairs)[2]) {
 #if __CUDA_ARCH__ >= 890
-    unsigned pair;
-    unsigned short codes = static_cast<unsigned short>(I == 0 && J == 1 ? word : I == 2 && J == 3 ? word >> 16
-                                                                                  : __byte_perm(word, 0, J << 4 | I));
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(codes));
-    return pair;
+    asm("{.reg .b16 low, high;\n"
+        "mov.b32 {low, high}, %2;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+        "cvt.rn.f16x2.e4m3x2 %1, high;}"
+        : "=r"(pairs[0]), "=r"(pairs[1])
+        : "r"(word));
 #else
     // Exponent and mantissa one place down are those of an fp16 number 2^8 times smaller. NaN, which no cache holds,
     // becomes 480.
-    unsigned high = __byte_perm(word, 0, J << 12 | 4 << 8 | I << 4 | 4);
-    unsigned pair = (high & 0x80008000u) | (high & 0x7f007f00u) >> 1;
-    __half2 x = __hmul2(reinterpret_cast<__half2 &>(pair), __half2half2(__ushort_as_half(0x5c00)));
-    return reinterpret_cast<unsigned &>(x);
+    pairs[0] = __byte_perm(word, 0, 0x1404), pairs[1] = __byte_perm(word, 0, 0x3424);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        pairs[i] = (pairs[i] & 0x80008000u) | (pairs[i] & 0x7f007f00u) >> 1;
+        __half2 x = __hmul2(reinterpret_cast<__half2 &>(pairs[i]), __half2half2(__ushort_as_half(0x5c00)));
+        pairs[i] = reinterpret_cast<unsigned &>(x);
+    }
 #endif
 }
 
-// Codes of bytes I and J of `word` as a pair of T, exactly.
-template <class T, int I, int J>
-__device__ __forceinline__ unsigned widen(Int8Code, unsigned word) {
-    return from_half_pair<T>(int8_half_pair<I, J>(word));
+// The four codes of `word` as two pairs of T, exactly: the low and the high two.
+template <class T, class Code>
+__device__ __forceinline__ void widen(unsigned word, unsigned (&pairs)[2]) {
+    half_pairs(Code{}, word, pairs);
+#pragma unroll
+    for (int i = 0; i < 2; i++) pairs[i] = from_half_pair<T>(pairs[i]);
 }
 
-template <class T, int I, int J>
-__device__ __forceinline__ unsigned widen(Fp8Code, unsigned word) {
-    return from_half_pair<T>(fp8_half_pair<I, J>(word));
+// The same: those of even, and those of odd bytes.
+template <class T, class Code>
+__device__ __forceinline__ void widen_alternate(unsigned word, unsigned (&pairs)[2]) {
+    widen<T, Code>(__byte_perm(word, 0, 0x3120), pairs);
 }

@@ -1,9 +1,19 @@
 // Which query rows and which part of the KV cache a decoding CTA works on: the grid of traces/decoding.py.
 #pragma once
 
+// a / b and a % b for a >= 0 and b > 0, which is mostly 1 where these are used: a division takes a hundred cycles or more,
+// and until a CTA knows its part no copy starts.
+__device__ __forceinline__ int quotient(int a, int b) {
+    return b == 1 ? a : static_cast<unsigned>(a) / static_cast<unsigned>(b);
+}
+__device__ __forceinline__ int remainder(int a, int b) {
+    return b == 1 ? 0 : static_cast<unsigned>(a) % static_cast<unsigned>(b);
+}
+
 struct DecodeGrid {
-    int batch, heads, group;               // group: query heads per KV head
+    int batch, heads, kv_heads, group;     // group: query heads per KV head
     int block_heads, block_tokens;         // query heads and tokens of a block of rows
+    int group_blocks, token_blocks;        // blocks of the heads of a group, and of the longest sequence's tokens
     int seq, seq_kv;                       // the longest sequence's
     int parts, part_keys;                  // parts of a block's keys; keys of each, 0 for parts of equally many steps
     int window;                            // 0: none
@@ -28,15 +38,17 @@ struct DecodePart {
 template <int TileKv, bool PartsSlowest, bool Causal>
 __device__ __forceinline__ DecodePart decode_part(int cta, const DecodeGrid &g) {
     DecodePart x;
-    int kv_heads = g.heads / g.group, per_group = (g.group + g.block_heads - 1) / g.block_heads;
-    int blocks_of_rows = (g.seq + g.block_tokens - 1) / g.block_tokens;
-    int blocks = g.batch * kv_heads * per_group * blocks_of_rows;
-    int number = PartsSlowest ? cta % blocks : cta / g.parts;
-    x.part = PartsSlowest ? cta / blocks : cta % g.parts;
-    int token = number % blocks_of_rows * g.block_tokens, rest = number / blocks_of_rows;
-    int within = rest % per_group;
-    rest /= per_group;
-    x.kv_head = rest % kv_heads, x.sequence = rest / kv_heads;
+    int number, rest;
+    if (PartsSlowest) {
+        int blocks = g.batch * g.kv_heads * g.group_blocks * g.token_blocks;
+        x.part = quotient(cta, blocks), number = cta - x.part * blocks;
+    } else {
+        number = quotient(cta, g.parts), x.part = cta - number * g.parts;
+    }
+    rest = quotient(number, g.token_blocks);
+    int token = (number - rest * g.token_blocks) * g.block_tokens;
+    int group = quotient(rest, g.group_blocks), within = rest - group * g.group_blocks;
+    x.sequence = quotient(group, g.kv_heads), x.kv_head = group - x.sequence * g.kv_heads;
     x.head = x.kv_head * g.group + within * g.block_heads;
     x.heads = min(g.block_heads, g.group - within * g.block_heads);
 
@@ -58,7 +70,7 @@ __device__ __forceinline__ DecodePart decode_part(int cta, const DecodeGrid &g) 
         if (g.window) begin = max(0, diagonal + 1 - g.window);
     }
     int keys = max(0, end - begin);
-    int part = g.part_keys ? g.part_keys : ((keys + TileKv - 1) / TileKv + g.parts - 1) / g.parts * TileKv;
+    int part = g.part_keys ? g.part_keys : quotient((keys + TileKv - 1) / TileKv + g.parts - 1, g.parts) * TileKv;
     x.first = begin + x.part * part;
     x.keys = max(0, min(end, x.first + part) - x.first);
     x.diagonal = diagonal - x.first;

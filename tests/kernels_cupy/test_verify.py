@@ -63,6 +63,29 @@ def test_is_lse_compared_with_its_infinities() -> None:
     assert compare(plan, inputs, outputs.__getitem__)["LSE"] == np.inf
 
 
+@pytest.mark.parametrize("name", ["decode_split", "paged_decode"])
+@pytest.mark.parametrize(
+    "cache",
+    [
+        {"mla": True, "kv_heads": 1, "dim": 64, "dim_v": 48},
+        {"kv_dtype": "fp8", "outlier_channels": 4},
+        {"kv_dtype": "int8", "kv_scale": "channel", "outlier_channels": 6},
+        {"kv_dtype": "int8", "kv_scale": "head", "outlier_channels": 2},
+    ],
+)
+def test_are_latents_and_outliers_understood(name: str, cache: dict[str, Any]) -> None:
+    module = algorithm(name)
+    problem = AttentionProblem(**{"heads": 4, "kv_heads": 2, "seq": 1, "kv_lengths": (40, 0, 17)} | cache)
+    plan = module.plan(problem, module.default_schedule(problem, "mma_sync", 132))
+    inputs = {n: decode(plan.tensor(n), encode(plan.tensor(n), x)) for n, x in random_inputs(plan).items()}
+    outputs = numeric.run(plan, inputs)
+    assert all(0 < error < tolerance(plan) for error in compare(plan, inputs, outputs.__getitem__).values())
+    for tensor in ("K", "KV", "K_outliers"):
+        if tensor in inputs:
+            spoilt = inputs | {tensor: inputs[tensor] * np.float32(2)}
+            assert compare(plan, spoilt, outputs.__getitem__)["O"] > tolerance(plan)
+
+
 @given(problems(longest=20), st.integers(0, 9))
 def test_do_arrays_keep_values_formats_and_layouts(problem: AttentionProblem, seed: int) -> None:
     module = algorithm("naive")

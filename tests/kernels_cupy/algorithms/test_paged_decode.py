@@ -24,6 +24,8 @@ CLASSES: dict[str, dict[str, Any]] = {
     "unequal contexts": {"kv_lengths": (0, 4000, 17), "page_size": 64},
     "fp8 per token": {"kv_dtype": "fp8", "page_size": 32},
     "int8 per channel": {"kv_dtype": "int8", "kv_scale": "channel"},
+    "fp8 with outliers, odd pages": {"kv_dtype": "fp8", "outlier_channels": 4, "page_size": 24},
+    "latents": {"mla": True, "kv_heads": 1, "heads": 64, "dim": 576, "dim_v": 512},
 }
 
 
