@@ -32,6 +32,8 @@ DS_INSTRUCTIONS = 3
 ROW_THREADS = 256
 ROW_REGISTERS = 40
 """Of the kernels on rows in kernels_cupy (gradient_rows.cu: 32 to 40)."""
+HEADS_AT_ONCE = 2
+"""Query heads whose gradients a CTA loads together when it sums them; fitted to the time of our own kernel."""
 CONVERT_PASSES = 2
 """Passes of `convert` that are under way together, as no row waits for another; fitted to the time of our own kernel."""
 
@@ -198,10 +200,13 @@ def sum_heads(p: AttentionProblem, expanded: Tensor, target: Tensor, tile: int, 
         result, parts = matrices
         for row, rows in passes(result.rows, at_once):
             total: Any = np.zeros((rows, result.cols), np.float32)
-            for head in range(p.group):
-                part = yield Load(parts.tile(head * p.seq_kv + row, rows))
-                yield Wait(part)
-                total = yield Vector(np.add, (total, part), instructions=2 * rows * result.cols)
+            for first in range(0, p.group, HEADS_AT_ONCE):
+                loaded = []
+                for head in range(first, min(first + HEADS_AT_ONCE, p.group)):
+                    loaded.append((yield Load(parts.tile(head * p.seq_kv + row, rows))))
+                for part in loaded:
+                    yield Wait(part)
+                    total = yield Vector(np.add, (total, part), instructions=2 * rows * result.cols)
             yield Store(result.tile(row, rows), total)
 
     return [row_kernel(f"sum_{target.name}", (target, expanded), p.seq_kv, tile, program)]

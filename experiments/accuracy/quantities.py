@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["FIELDS", "QUANTITIES", "SUITES", "TARGETS", "Quantity", "Target", "compared_values"]
 
 MB = 1e6
+LAUNCH_FABRIC_BYTES = 12432 * 32
+"""What the counter of the fabric shows of a launch that crosses it with no data: the same for every kernel that reads
+what its own partition holds (experiments/measured/h200/l2_writeback_and_merging.csv, `read back same SM`)."""
 SUITES = {"torch": "PyTorch's kernels", "own": "kernels of this repository"}
 """Kernels that were measured, by the name of their suite."""
 
@@ -105,10 +108,14 @@ TARGETS: Mapping[str, Mapping[str, Target]] = {
 
 
 def compared_values(kernel: KernelResult) -> dict[str, float]:
-    """The fields of a simulated kernel as Nsight Compute counts them: L2 writes without reductions (`…_op_red`)."""
+    """The fields of a simulated kernel as Nsight Compute counts them.
+
+    L2 writes are without reductions (`…_op_red`), and every launch crosses the fabric (`LAUNCH_FABRIC_BYTES`).
+    """
     from gpusim.counters import C
     from gpusim.memory.sizes import SECTOR_BYTES
 
     values = {field: float(getattr(kernel, field)) for field in FIELDS}
     values["l2_write_bytes"] -= float(kernel.counts[:, C.L2_REDUCE].sum()) * SECTOR_BYTES
+    values["fabric_bytes"] += LAUNCH_FABRIC_BYTES
     return values
