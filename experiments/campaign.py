@@ -51,6 +51,11 @@ def _decoding(batch: int, heads: int, kv_heads: int, seq_kv: int, dim: int, kv_d
     return shape | {"kv_dtype": kv_dtype}
 
 
+def _latent(batch: int, seq_kv: int) -> dict[str, Any]:
+    """Multi-head latent attention with the heads of DeepSeek-V3."""
+    return _decoding(batch, 128, 1, seq_kv, 576) | {"dim_v": 512, "mla": True}
+
+
 ATTENTION: tuple[dict[str, Any], ...] = (
     _shape(8, 1024, 64),
     _shape(32, 2048, 128, True),
@@ -95,6 +100,10 @@ DECODING: tuple[dict[str, Any], ...] = (
     _decoding(16, 32, 8, 16384, 128),
     _decoding(1, 8, 2, 16384, 128, "fp8"),
     _decoding(128, 32, 8, 2048, 128),
+    _latent(16, 4096),
+    _decoding(16, 32, 8, 4096, 128, "int8") | {"outlier_channels": 8},
+    _latent(64, 1024),
+    _latent(1, 8192),
 )
 
 PAGES = (16, 64, 16, 16, 8, 32, 128)

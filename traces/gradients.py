@@ -35,7 +35,7 @@ ROW_REGISTERS = 40
 HEADS_AT_ONCE = 2
 """Query heads whose gradients a CTA loads together when it sums them; fitted to the time of our own kernel."""
 CONVERT_PASSES = 2
-"""Passes of `convert` that are under way together, as no row waits for another; fitted to the time of our own kernel."""
+"""Passes of `convert` that are under way together, as no row waits for another; fitted likewise."""
 
 
 def probabilities(scores: Array, lse: Array, first_key: int, diagonal: int) -> Array:
