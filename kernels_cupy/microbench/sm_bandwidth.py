@@ -158,7 +158,7 @@ def main() -> None:
     data = cupy.zeros(64 << 18, cupy.uint32)
     lines = np.random.default_rng(1).permutation(CHASE_LINES)
     following = np.zeros(CHASE_LINES * 32, np.uint32)
-    following[lines * 32] = np.roll(lines, -1) * 128  # byte offsets
+    following[lines * 32] = np.roll(lines, -1) * 32  # words from the start of the buffer
     following = cupy.asarray(following)
     with open(arguments.output, "w", newline="") as file:
         write_facts(file, provenance(SOURCE))
