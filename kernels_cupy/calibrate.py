@@ -32,7 +32,7 @@ __all__ = ["BENCHMARKS", "Benchmark", "Outcome", "measure_all", "source_hash"]
 MICROBENCH = Path(__file__).parent / "microbench"
 LIMIT_S = 300
 """Longest that one benchmark may take."""
-PARTITIONS, STARTS = "partitions.json", "cta_starts.json"
+PARTITIONS, STARTS, GPCS = "partitions.json", "cta_starts.json", "gpcs.json"
 FAILED = 1
 BAD_INPUT = 2
 
@@ -62,6 +62,9 @@ BENCHMARKS = (
     Benchmark("device.json", "device", ("clock.cu", "device.py"), "properties and clocks"),
     Benchmark(PARTITIONS, "partitions", ("partitions.cu",), "L2 partition of each SM, home of lines"),
     Benchmark(STARTS, "cta_starts", ("cta_starts.cu",), "order and times of CTA starts"),
+    Benchmark(
+        GPCS, "gpcs", ("sm_bandwidth.cu", "gpcs.py"), "which SMs share a port to the L2", (("--starts", STARTS),)
+    ),
     Benchmark("latency.csv", "latency", ("latency.cu", "latency.py"), "latency of shared memory, L1, L2, memory"),
     Benchmark(
         "streams.csv",
@@ -73,9 +76,9 @@ BENCHMARKS = (
     Benchmark(
         "sm_bandwidth.csv",
         "sm_bandwidth",
-        ("sm_bandwidth.cu",),
+        ("sm_bandwidth.cu", "sm_bandwidth.py"),
         "bandwidth of SMs and GPCs from the L2",
-        (("--partitions", PARTITIONS), ("--starts", STARTS)),
+        (("--partitions", PARTITIONS), ("--starts", STARTS), ("--gpcs", GPCS)),
     ),
     Benchmark("reductions.csv", "reductions", ("reductions.cu",), "additions in the L2"),
     Benchmark("rates.csv", "rates", ("rates.cu", "rates.py"), "rates of tensor cores, lanes, exponentials"),

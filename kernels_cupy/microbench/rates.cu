@@ -117,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1) shared_read(int repeats, f
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
             unsigned a, b, c, d;
-            asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(at));
+            asm volatile("ld.volatile.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(at));
             sum ^= a ^ b ^ c ^ d;
         }
     END
