@@ -25,6 +25,7 @@ from pathlib import Path
 from kernels_cupy.commented_csv import read_facts
 from kernels_cupy.counters import ncu_version
 from kernels_cupy.errors import Unavailable
+from kernels_cupy.microbench.device import card
 from kernels_cupy.toolkit import require_gpu
 
 __all__ = ["BENCHMARKS", "Benchmark", "Outcome", "measure_all", "source_hash"]
@@ -32,7 +33,7 @@ __all__ = ["BENCHMARKS", "Benchmark", "Outcome", "measure_all", "source_hash"]
 MICROBENCH = Path(__file__).parent / "microbench"
 LIMIT_S = 300
 """Longest that one benchmark may take."""
-PARTITIONS, STARTS, GPCS = "partitions.json", "cta_starts.json", "gpcs.json"
+DEVICE, PARTITIONS, STARTS, GPCS = "device.json", "partitions.json", "cta_starts.json", "gpcs.json"
 FAILED = 1
 BAD_INPUT = 2
 
@@ -59,7 +60,7 @@ class Benchmark:
 
 
 BENCHMARKS = (
-    Benchmark("device.json", "device", ("clock.cu", "device.py"), "properties and clocks"),
+    Benchmark(DEVICE, "device", ("clock.cu", "device.py"), "properties and clocks"),
     Benchmark(PARTITIONS, "partitions", ("partitions.cu",), "L2 partition of each SM, home of lines"),
     Benchmark(STARTS, "cta_starts", ("cta_starts.cu",), "order and times of CTA starts"),
     Benchmark(
@@ -136,7 +137,7 @@ def measure_all(folder: Path, say: Callable[[str], None], only: Sequence[str] = 
         only: names of output files; none are all.
 
     Raises:
-        ValueError: `only` names no output, or `folder` cannot be made.
+        ValueError: `only` names no output, or `folder` cannot be made or holds measurements of another card.
         Unavailable: no CuPy or no GPU.
     """
     unknown = [name for name in only if name not in {b.output for b in BENCHMARKS}]
@@ -147,6 +148,9 @@ def measure_all(folder: Path, say: Callable[[str], None], only: Sequence[str] = 
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"folder {folder} cannot be made: {error.strerror or error}") from None
+    measured_on = _facts(folder / DEVICE).get("card") if (folder / DEVICE).is_file() else None
+    if measured_on not in (None, card()):
+        raise ValueError(f"folder {folder} holds measurements of another card than this one; give another folder")
     no_counters = _why_no_counters()
     if no_counters:
         say(f"no counters: {no_counters}; what they would have said will be estimated")
@@ -201,11 +205,15 @@ def _measure(benchmark: Benchmark, folder: Path, no_counters: str) -> Outcome:
 
 def _hash_of(path: Path) -> str:
     """The hash of the sources that a file was measured with; nothing if it does not say."""
+    return _facts(path).get("source_sha256", "")
+
+
+def _facts(path: Path) -> dict[str, str]:
+    """What a file says of where it comes from; nothing if it cannot be read."""
     try:
-        facts = json.loads(path.read_text()) if path.suffix == ".json" else read_facts(path)
+        return dict(json.loads(path.read_text()) if path.suffix == ".json" else read_facts(path))
     except ValueError:
-        return ""
-    return str(facts.get("source_sha256", ""))
+        return {}
 
 
 def _why_no_counters() -> str:

@@ -13,8 +13,8 @@ from gpusim.spec.units import parse_time_ns
 __all__ = ["hbm_figures"]
 
 STREAMS = "streams.csv"
-LARGE_L2S = 4
-"""Buffers of so many L2s are read from memory."""
+LARGE_L2S = 8
+"""Buffers of so many L2s are read from memory, pass after pass."""
 
 
 def hbm_figures(m: Measurements) -> Iterator[Figure]:
@@ -29,7 +29,7 @@ def hbm_figures(m: Measurements) -> Iterator[Figure]:
         return
     large = _large(m)
     if large:
-        best = max(large.values())
+        best = max(large)
         yield from _reads(m, best * 1e12 / peak, best)
     written = m.curves.get("write", {})
     if written:
@@ -38,10 +38,11 @@ def hbm_figures(m: Measurements) -> Iterator[Figure]:
         yield measured("hbm.write_efficiency", significant(min(1.0, rate * 1e12 / peak), 3), how, STREAMS)
 
 
-def _large(m: Measurements) -> dict[float, float]:
-    """Rates of reading buffers that do not fit, TB/s by MiB."""
+def _large(m: Measurements) -> list[float]:
+    """Rates of reads of buffers that do not fit, TB/s."""
     least = LARGE_L2S * m.device.l2_bytes / (1 << 20)
-    return {mib: rate for mib, rate in m.curves.get("read_fixed", {}).items() if mib > least}
+    rates = [rate for mib, rate in m.curves.get("read_fixed", {}).items() if mib > least]
+    return rates + [rate for curve in ("sms_dram", "threads_dram") for rate in m.curves.get(curve, {}).values()]
 
 
 def _reads(m: Measurements, share: float, rate: float) -> Iterator[Figure]:

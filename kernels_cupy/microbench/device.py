@@ -6,6 +6,7 @@ python -m kernels_cupy.microbench.device -o device.json
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,14 @@ ATTRIBUTES = {
 """Field → attribute of the device."""
 
 
+def card() -> str:
+    """A name of the card at hand that says nothing but whether two measurements are of the same one."""
+    import cupy
+
+    identity = bytes(cupy.cuda.runtime.getDeviceProperties(0)["uuid"])
+    return hashlib.sha256(identity).hexdigest()[:12]
+
+
 def measure() -> dict[str, Any]:
     """Properties, and the SM clock in GHz while one SM spins."""
     bench = Bench(CLOCK)
@@ -40,6 +49,7 @@ def measure() -> dict[str, Any]:
     bench.sm_clock_ghz()  # the clock rises with work
     return {
         "compute_capability": f"{properties['major']}.{properties['minor']}",
+        "card": card(),
         **{field: int(properties[name]) for field, name in PROPERTIES.items()},
         **{field: int(attributes[name]) for field, name in ATTRIBUTES.items() if name in attributes},
         "spinning_sm_clock_ghz": round(max(bench.sm_clock_ghz() for _ in range(20)), 4),
