@@ -2,16 +2,16 @@
 
     python -m kernels_cupy.microbench.gpcs -o gpcs.json --starts cta_starts.json
 
-CTAs are handed to one GPC after another, so stretches of the CTA order are most of a GPC each. Every TPC (two SMs)
-streams together with every such stretch: where it gets clearly less than alone, it is of that GPC. TPCs that are slowed
-down by no stretch are tried with each other.
+Some SMs that follow each other in one order or another (of CTAs, of numbers, by turns) are tried together: where each
+gets much less than alone, they are of one GPC, and so is every TPC (two SMs) that they slow down. TPCs that no such set
+slows down are tried with each other.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,46 +20,48 @@ from kernels_cupy.microbench.sm_bandwidth import ACCESS_BYTES, CHASE_LINES, PIEC
 from kernels_cupy.provenance import provenance
 
 THREADS, READERS, DEPTH, PASSES = 1024, 2, 4, 32
-LEAST_STRETCH = 12
-"""SMs that must follow each other to be taken for a GPC's."""
-SLOWED = 0.8
-"""A TPC is of the GPC where it gets less than this share of its rate alone."""
+WINDOW = 12
+"""SMs that are tried together: enough to fill a port, few enough to be of one GPC."""
+TURNS = range(4, 13)
+"""GPCs that CTAs may be handed to in turns."""
+FULL = 0.65
+"""A window whose SMs get less than this share of their rate alone is of one GPC."""
+SLOWED = 0.85
+"""A TPC is of the GPC whose window takes it below this share."""
 
 Rate = Callable[[Sequence[int], Sequence[int]], float]
-"""(SMs whose rate is asked for, SMs that stream beside them) → bytes per cycle of one of the former."""
+"""(SMs whose rate is asked for, SMs that stream beside them) → bytes per cycle of one of the former, on average."""
 
 
-def stretches(order: Sequence[int]) -> list[list[int]]:
-    """Runs of the CTA order in which the SM number rises."""
-    runs: list[list[int]] = []
-    for sm in order:
-        if not runs or sm < runs[-1][-1]:
-            runs.append([])
-        runs[-1].append(sm)
-    return runs
+def windows(order: Sequence[int]) -> Iterator[list[int]]:
+    """Sets of `WINDOW` SMs that may be of one GPC, whole TPCs."""
+    tpcs = list(dict.fromkeys(sm // 2 for sm in order))
+    orders = [tpcs, sorted(tpcs), *([tpc for turn in range(n) for tpc in tpcs[turn::n]] for n in TURNS)]
+    for some in orders:
+        for first in range(len(some) - WINDOW // 2 + 1):
+            yield [sm for tpc in some[first : first + WINDOW // 2] for sm in (2 * tpc, 2 * tpc + 1)]
 
 
 def group(order: Sequence[int], rate: Rate) -> dict[int, int]:
     """GPC of each SM, numbered by the first SM of the CTA order; -1 where it shares a port with nobody."""
-    seeds = [run for run in stretches(order) if len(run) >= LEAST_STRETCH]
-    tpcs = [tuple(sm for sm in order if sm // 2 == tpc) for tpc in dict.fromkeys(sm // 2 for sm in order)]
-    members: list[list[int]] = [[] for _ in seeds]
-    left: list[int] = []
-    for tpc in tpcs:
-        alone = rate(tpc, ())
-        shares = [rate(tpc, [sm for sm in seed if sm not in tpc]) / alone for seed in seeds]
-        if shares and min(shares) < SLOWED:
-            members[int(np.argmin(shares))] += tpc
-        else:
-            left += tpc
-    lone: list[int] = []
-    if left:
-        slowed = [sm for sm in left if rate((sm,), [s for s in left if s != sm]) < SLOWED * rate((sm,), ())]
-        members.append(slowed)
-        lone = [sm for sm in left if sm not in slowed]
+    alone = {sm: rate((sm,), ()) for sm in order}
+    left = list(dict.fromkeys(sm // 2 for sm in order))
+    groups: list[list[int]] = []
+    for window in windows(order):
+        if not {sm // 2 for sm in window} <= set(left) or rate(window, ()) >= FULL * alone[window[0]]:
+            continue
+        found = []
+        for tpc in left:
+            sms = (2 * tpc, 2 * tpc + 1)
+            if rate(sms, [sm for sm in window if sm not in sms]) < SLOWED * rate(sms, ()):
+                found.append(tpc)
+        groups.append([sm for tpc in found for sm in (2 * tpc, 2 * tpc + 1)])
+        left = [tpc for tpc in left if tpc not in found]
+    rest = [sm for sm in order if sm // 2 in left]
+    together = [sm for sm in rest if rate((sm,), [s for s in rest if s != sm]) < SLOWED * alone[sm]]
     place = {sm: at for at, sm in enumerate(order)}
-    named = sorted((group for group in members if group), key=lambda group: min(place[sm] for sm in group))
-    return {sm: number for number, group in enumerate(named) for sm in group} | dict.fromkeys(lone, -1)
+    named = sorted((sms for sms in (*groups, together) if sms), key=lambda sms: min(place[sm] for sm in sms))
+    return dict.fromkeys(order, -1) | {sm: number for number, sms in enumerate(named) for sm in sms}
 
 
 def measured_rate() -> Rate:
