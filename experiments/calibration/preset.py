@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from experiments.calibration.l2_figures import l2_figures
 from experiments.calibration.noc_figures import noc_figures
 from experiments.calibration.rate_figures import rate_figures
 from experiments.calibration.sm_figures import sm_figures
+from gpusim.errors import UserError
 from gpusim.spec import GpuSpec, load_gpu
 from gpusim.spec.consistency import derive
 from gpusim.spec.document import KEYS
@@ -79,7 +80,7 @@ def derive_preset(m: Measurements, name: str, base_name: str = "") -> Preset:
         base_name: preset or GPU file that has what was not measured; chosen by compute capability if empty.
 
     Raises:
-        UserError: no such base.
+        UserError: no such base, or a file that is not as the benchmarks write it.
     """
     base = load_gpu(base_name or base_of(m.device.capability))
     found = {figure.key: figure for figure in _all_figures(m, base)}
@@ -98,12 +99,20 @@ def derive_preset(m: Measurements, name: str, base_name: str = "") -> Preset:
 
 
 def _all_figures(m: Measurements, base: GpuSpec) -> Iterator[Figure]:
-    yield from device_figures(m)
-    yield from sm_figures(m)
-    yield from rate_figures(m)
-    yield from noc_figures(m)
-    yield from l2_figures(m, base)
-    yield from hbm_figures(m)
+    rules: Mapping[str, Callable[[], Iterator[Figure]]] = {
+        "the device": lambda: device_figures(m),
+        "the SMs": lambda: sm_figures(m),
+        "arithmetic": lambda: rate_figures(m),
+        "GPCs, fabric and merging": lambda: noc_figures(m),
+        "the L2": lambda: l2_figures(m, base),
+        "the memory": lambda: hbm_figures(m),
+    }
+    for what, figures in rules.items():
+        try:
+            yield from figures()
+        except (KeyError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
+            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise UserError(f"--measurements {m.folder}: its files give no figures of {what}: {said}") from None
 
 
 def _about(m: Measurements, base: GpuSpec) -> Iterator[str]:

@@ -51,7 +51,7 @@ def test_is_an_sm_that_shares_nothing_said() -> None:
 
 def test_does_the_file_say_what_each_gpc_reads() -> None:
     order = [*range(14), *range(14, 28)]
-    said = result(order, machine([0] * 14 + [1] * 14))
+    said = result(order, *[machine([0] * 14 + [1] * 14)] * 2)
     assert said["sms_of_gpc"] == [14, 14] and said["bytes_per_clk_of_gpc"] == pytest.approx([PORT, PORT], abs=0.1)
     assert said["bytes_per_clk_of_sm_alone"] == ALONE
 
