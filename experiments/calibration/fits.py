@@ -13,7 +13,7 @@ from statistics import fmean
 
 from experiments.calibration.figure import Figure
 from experiments.calibration.folder import Measurements
-from experiments.validation.capacity_study import read_sizes, simulate_reads
+from experiments.validation.capacity_study import PATTERNS, read_sizes, simulate_reads
 from experiments.validation.curve import HOLD_OUT, Curve
 from experiments.validation.speed_study import simulate_sms
 from experiments.validation.study import Advance
@@ -40,7 +40,7 @@ class Fit:
         values: what is tried.
         places: x of the calibration points that it is judged at.
         simulate: gives the curves at chosen places.
-        curves: parts of the names of the curves that count.
+        curves: names of the curves that count.
     """
 
     key: str
@@ -84,7 +84,8 @@ def fits_for(m: Measurements, gpu: GpuSpec) -> Iterator[Fit]:
     knee = tuple(share * gpu.l2.size_bytes / MIB for share in KNEE)
     near = _calibration(read_sizes(m.folder), lambda x: knee[0] <= x <= knee[1])
     if near:
-        names = (".dram_share", ".hit_rate") if m.capacity else (".bandwidth",)
+        quantities = ("dram_share", "hit_rate") if m.capacity else ("bandwidth",)
+        names = tuple(f"{name}.{quantity}" for name in PATTERNS for quantity in quantities)
         yield Fit("l2.data_share", ("0.8667", "0.9", "0.9333", "0.9667", "1"), near, simulate_reads, names)
         if gpu.l2.partitions > 1:
             values = ("none", "evict_first", "middle", "allocate")
@@ -101,9 +102,7 @@ def run_fit(fit: Fit, folder: Path, gpu: GpuSpec, advance: Advance) -> Fitted:
             advance((before + share) / len(fit.values))
 
         curves = fit.simulate(folder, fit.places, gpu.with_overrides([f"{fit.key}={value}"]), part)
-        counted = [
-            c for c in curves if c.points and c.target is not None and any(part in c.name for part in fit.curves)
-        ]
+        counted = [c for c in curves if c.points and c.target is not None and c.name in fit.curves]
         errors[value] = fmean(_error(curve) for curve in counted)
         judged = [curve.name for curve in counted]
     return Fitted(fit, errors, min(errors, key=lambda value: errors[value]), tuple(judged))

@@ -42,7 +42,7 @@ def l2_figures(m: Measurements, base: GpuSpec) -> Iterator[Figure]:
 
 def _partitions(m: Measurements) -> Iterator[Figure]:
     found, count = m.json(PARTITIONS), partitions(m)
-    if not found or not count:
+    if found is None or not count:
         return
     latency = found["atomic_latency_cycles"]
     how = f"latency of atomics from each SM to each line: {latency['near']:.0f} cycles near, {latency['far']:.0f} far"

@@ -22,7 +22,7 @@ PAIR = 2
 def partitions(m: Measurements) -> int:
     """L2 partitions: two, if latencies of atomics fall into near and far; 0 where that was not measured."""
     found = m.json(PARTITIONS)
-    if not found:
+    if found is None:
         return 0
     latency = found["atomic_latency_cycles"]
     split = found["first_over_second_singular_value"] >= LEAST_STRENGTH and latency["far"] > latency["near"]
@@ -40,7 +40,7 @@ def noc_figures(m: Measurements) -> Iterator[Figure]:
 def gpc_port(m: Measurements) -> Iterator[Figure]:
     """What the SMs of a GPC read together."""
     gpcs = m.json(GPCS)
-    if gpcs and gpcs["bytes_per_clk_of_gpc"]:
+    if gpcs is not None and gpcs["bytes_per_clk_of_gpc"]:
         rate = median(gpcs["bytes_per_clk_of_gpc"])
         how = f"the SMs of a GPC together read that from the L2, median of {len(gpcs['sms_of_gpc'])} GPCs"
         yield measured("noc.gpc_port", f"{significant(rate, 3)}B/clk", how, GPCS)

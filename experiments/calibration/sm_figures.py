@@ -82,12 +82,12 @@ def latencies(m: Measurements) -> Iterator[Figure]:
 def placement(m: Measurements) -> Iterator[Figure]:
     """CTA order, GPCs and partitions."""
     started = m.json(STARTS)
-    if started:
+    if started is not None:
         order = started["one_small_cta_per_sm"]["last_run"]["sm"]
         if sorted(order) == list(range(m.device.sm_count)):
             yield measured("sm.cta_order", order, "%smid of the CTAs of a launch of one per SM", STARTS)
     gpcs = m.json(GPCS)
-    if gpcs and min(gpcs["gpc_of_sm"]) >= 0:
+    if gpcs is not None and min(gpcs["gpc_of_sm"]) >= 0:
         how = "SMs that slow each other down when they stream from the L2"
         yield measured("sm.gpcs", max(gpcs["gpc_of_sm"]) + 1, how, GPCS)
         yield measured("sm.gpc_of_sm", gpcs["gpc_of_sm"], how, GPCS)
@@ -99,7 +99,7 @@ def starts(m: Measurements) -> Iterator[Figure]:
     """Launch interval, stagger of TPCs and turnover of CTAs, in cycles of the highest clock."""
     started = m.json(STARTS)
     ghz = m.device.sm_clock_hz / 1e9
-    if not started or not ghz:
+    if started is None or not ghz:
         return
     full = started["one_full_cta_per_sm"]
     last, lag = median(full["last_start_ns"]), full["tpc_lag_ns"]

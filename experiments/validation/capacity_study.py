@@ -16,7 +16,7 @@ from experiments.validation.study import Advance, Study, by_name, run, seconds, 
 from gpusim.result import KernelResult
 from gpusim.spec import GpuSpec
 
-__all__ = ["read_all_study", "read_sizes", "reads_study", "simulate_reads"]
+__all__ = ["PATTERNS", "read_all_study", "read_sizes", "reads_study", "simulate_reads"]
 
 PATTERNS = {"read_fixed": "each byte read by one SM", "read_shifted": "readers move from pass to pass"}
 WRITES = ("write_first", "write_again")
