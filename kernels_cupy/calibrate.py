@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels_cupy.commented_csv import read_facts
-from kernels_cupy.counters import ncu_version
+from kernels_cupy.counters import NOT_PERMITTED, ncu_version
 from kernels_cupy.errors import Unavailable
 from kernels_cupy.microbench.device import card
 from kernels_cupy.toolkit import require_gpu
@@ -159,6 +159,9 @@ def measure_all(folder: Path, say: Callable[[str], None], only: Sequence[str] = 
     for number, benchmark in enumerate(wanted, 1):
         say(f"[{number}/{len(wanted)}] {benchmark.what} …")
         outcome = _measure(benchmark, folder, no_counters)
+        if outcome.state == "failed" and NOT_PERMITTED in outcome.why:
+            no_counters = outcome.why  # the others would meet the same
+            outcome = Outcome(benchmark, "left out", why=no_counters)
         say(f"[{number}/{len(wanted)}] {outcome}")
         outcomes.append(outcome)
     return outcomes

@@ -46,6 +46,7 @@ DURATION = "gpu__time_duration.sum"
 METRICS = (*(metric for metric, _ in BYTES.values()), CYCLES, HITS, MISSES, DURATION)
 
 PERMISSION = "ERR_NVGPUCTRPERM"
+NOT_PERMITTED = "ncu may not read the GPU's counters"
 
 
 def measure_counters(plan: Plan, l2: str, seed: int = 0) -> list[dict[str, Any]]:
@@ -159,8 +160,7 @@ def run_ncu(
     said = output + errors
     if PERMISSION in said:
         raise Unavailable(
-            "ncu may not read the GPU's counters; run as root, or load the NVIDIA driver with "
-            "NVreg_RestrictProfilingToAdminUsers=0"
+            f"{NOT_PERMITTED}; run as root, or load the NVIDIA driver with NVreg_RestrictProfilingToAdminUsers=0"
         )
     if process.returncode:
         raise Unavailable(f"ncu failed with status {process.returncode}:\n{said.strip()}")

@@ -11,6 +11,7 @@ import pytest
 
 from kernels_cupy import calibrate
 from kernels_cupy.calibrate import BENCHMARKS, DEVICE, GPCS, PARTITIONS, measure_all, source_hash
+from kernels_cupy.counters import NOT_PERMITTED
 from kernels_cupy.errors import Unavailable
 
 CARD = "0123456789ab"
@@ -79,6 +80,23 @@ def test_are_files_of_counters_left_out_without_ncu(
     outcomes = measure_all(tmp_path, said.append)
     assert {o.state for o in outcomes if o.benchmark.counters} == {"left out"}
     assert said[0].startswith("no counters: Nsight Compute (ncu) is not on the PATH; what they would have said")
+
+
+def test_is_ncu_not_tried_again_that_may_not_read_counters(
+    runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = calibrate.subprocess.run
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        done: subprocess.CompletedProcess[str] = allowed(command, **options)
+        said = f"capacity: {NOT_PERMITTED}; run as root"
+        is_counting = any(b.counters for b in BENCHMARKS if command[2].endswith(f".{b.module}"))
+        return subprocess.CompletedProcess(command, 1, "", said) if is_counting else done
+
+    monkeypatch.setattr(calibrate.subprocess, "run", run)
+    found = states(tmp_path)
+    assert {found[b.output] for b in BENCHMARKS if b.counters} == {"left out"}
+    assert sum(b.module in runs for b in BENCHMARKS if b.counters) == 1
 
 
 def test_are_measurements_of_another_card_not_mixed_in(
