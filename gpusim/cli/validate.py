@@ -94,7 +94,9 @@ def _micro(args: argparse.Namespace, gpu: GpuSpec) -> Shown:
     with Progress(f"{args.suite} on {gpu.name}", len(studies), "studies", args.quiet) as progress:
         curves = run_suite(gpu, args.only, progress, folder)
     if not curves:
-        raise UserError(f"nothing that can be simulated was measured in {folder or gpu.name}")
+        raise UserError(
+            f"--measurements {folder} has nothing measured that can be simulated, of {args.only or 'any curve'}"
+        )
     text = "\n\n".join(curve_text(curve) for curve in curves)
     text += f"\n\n{gpu.name}: {summary_text(curves)}"
     return text, lambda: render_page(curves, gpu.name, args.suite), lambda: to_csv(curves)
@@ -103,9 +105,12 @@ def _micro(args: argparse.Namespace, gpu: GpuSpec) -> Shown:
 def _folder(args: argparse.Namespace, gpu: GpuSpec) -> Path | None:
     """The measurements to compare with; None for those that are committed."""
     if args.measurements:
-        from experiments.calibration.folder import open_folder
+        from experiments.calibration.folder import DEVICE, open_folder
 
-        return open_folder(Path(args.measurements)).folder
+        given = Path(args.measurements)
+        if not given.is_dir() or (given / DEVICE).is_file():
+            return open_folder(given).folder
+        return given  # measured one by one, as the committed curves of the H200 were
     from experiments.validation.suite import CARDS
 
     beside = Path(args.gpu).with_suffix("")

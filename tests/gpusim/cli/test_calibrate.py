@@ -119,5 +119,14 @@ def test_can_validate_take_any_folder_of_measurements(folder: Path, capsys: pyte
     arguments = ["validate", "--measurements", str(folder.parent / "elsewhere"), "--only", "latency", "--quiet"]
     assert main(arguments) == 0
     assert "h200: mean absolute errors" in capsys.readouterr().out
+    (folder.parent / "elsewhere" / "device.json").unlink()
+    assert main(arguments) == 0, "curves that were measured one by one will do"
+    capsys.readouterr()
+    for said, path in (
+        ("is not a folder", "nowhere"),
+        ("has nothing measured that can be simulated", str(folder.parent)),
+    ):
+        assert main(["validate", "--measurements", path, "--only", "latency", "--quiet"]) == 2
+        assert said in capsys.readouterr().err
     assert main(["validate", "--suite", "own", "--measurements", str(folder)]) == 2
     assert "--measurements is for --suite micro" in capsys.readouterr().err
