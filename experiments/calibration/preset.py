@@ -17,7 +17,7 @@ from experiments.calibration.noc_figures import noc_figures
 from experiments.calibration.rate_figures import rate_figures
 from experiments.calibration.sm_figures import sm_figures
 from gpusim.errors import UserError
-from gpusim.spec import GpuSpec, load_gpu
+from gpusim.spec import GpuSpec, load_gpu, preset_names
 from gpusim.spec.consistency import derive
 from gpusim.spec.document import KEYS
 from gpusim.spec.sources import kind_of
@@ -57,6 +57,8 @@ class Preset:
         """The text of the file."""
         lines = [f"# {line}" for line in self.about]
         tops = [figure for key, figure in self.figures.items() if "." not in key]
+        if self.base in preset_names():  # so that figures which later versions ask for are there too
+            lines.append(f"extends = {_value(self.base)}")
         lines += [f"name = {_value(self.name)}", *(f"{f.key} = {_value(f.value)}" for f in tops)]
         lines += ["", "[sources]", *(f"{f.key} = {_value(f.source)}" for f in tops)]
         for section, figures in _sections(self.figures).items():
