@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 import numpy as np
@@ -86,6 +86,7 @@ def placement(m: Measurements) -> Iterator[Figure]:
         order = started["one_small_cta_per_sm"]["last_run"]["sm"]
         if sorted(order) == list(range(m.device.sm_count)):
             yield measured("sm.cta_order", order, "%smid of the CTAs of a launch of one per SM", STARTS)
+            yield from _filled_first(m, order)
     gpcs = m.json(GPCS)
     if gpcs is not None and min(gpcs["gpc_of_sm"]) >= 0:
         how = "SMs that slow each other down when they stream from the L2"
@@ -93,6 +94,17 @@ def placement(m: Measurements) -> Iterator[Figure]:
         yield measured("sm.gpc_of_sm", gpcs["gpc_of_sm"], how, GPCS)
     elif "gpcs" in m.units:
         yield measured("sm.gpcs", int(m.units["gpcs"]), "GPCs counted by Nsight Compute", "units.csv")
+
+
+def _filled_first(m: Measurements, order: Sequence[int]) -> Iterator[Figure]:
+    """The largest small grid whose CTAs are on just the first SMs of the CTA order."""
+    grids = [{int(sm) for sm in row["sm_of_cta"].split()} for row in m.rows(SM_BANDWIDTH) if row.get("sm_of_cta")]
+    small = [sms for sms in grids if 1 < len(sms) < m.device.sm_count]
+    if small:
+        filled = max((len(sms) for sms in small if sms == set(order[: len(sms)])), default=0)
+        listed = ", ".join(str(len(sms)) for sms in sorted(small, key=len))
+        how = f"of grids of {listed} CTAs the largest that is on the first SMs of the CTA order, if any is"
+        yield measured("sm.filled_first", filled, how, SM_BANDWIDTH)
 
 
 def starts(m: Measurements) -> Iterator[Figure]:

@@ -83,8 +83,10 @@ def _curves(folder: Path) -> None:
     streams = [("read_fixed", 8, 4.0), ("read_fixed", 1024, 0.95 * PEAK_TB_PER_S), ("write", 1024, 0.8 * PEAK_TB_PER_S)]
     streams += [("sms_dram", 1, 0.0768), ("sms_dram", 32, 1.2), ("partition_dram", 16, 0.9), ("sm_write_l2", 1, 48.0)]
     _table(folder / "streams.csv", ["curve", "x", "value"], streams)
-    columns = ["set", "sms", "ctas_per_sm", "threads", "depth", "bytes_per_clk_slowest"]
-    reads = [("in order", 1, 1, 1024, 4, 61.0), ("in order", 1, 2, 1024, 4, 64.0), ("in order", 16, 1, 1024, 4, 500.0)]
+    columns = ["set", "sms", "ctas_per_sm", "threads", "depth", "bytes_per_clk_slowest", "sm_of_cta"]
+    reads: list[tuple[object, ...]] = [("in order", 1, 1, 1024, 4, 61.0, ""), ("in order", 1, 2, 1024, 4, 64.0, "")]
+    grids = ([3], [1, 3], [1, 2, 3, 4], [1, 2, 3, 4, 9, 11, 13, 15], ORDER)
+    reads += [("launched", len(sms), 1, 1024, 4, 60.0, " ".join(map(str, sms))) for sms in grids]
     _table(folder / "sm_bandwidth.csv", columns, reads)
     _table(folder / "reductions.csv", ["kernel", "tb_per_s"], [("add_words", SLICES * L2_CLOCK_HZ * 20 / 1e12)])
 

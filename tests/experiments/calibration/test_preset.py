@@ -40,7 +40,7 @@ def test_are_the_sms_of_a_known_machine_recovered(folder: Path) -> None:
     assert sm.max_inflight_bytes == 32 << 10
     assert (sm.shared_latency_cycles, sm.shared_bytes_per_clk) == (25, 128)
     assert sm.cta_order == tuple(synthetic.ORDER) and sm.gpc_of_sm == tuple(synthetic.GPC_OF_SM) and sm.gpcs == 2
-    assert sm.partition_of_sm == tuple(synthetic.PARTITION_OF_SM)
+    assert sm.partition_of_sm == tuple(synthetic.PARTITION_OF_SM) and sm.filled_first == 4
     # 200 ns and 5 ns per warp; 40 ns of stagger; of 152 ns 80 are the starts of 32 CTAs.
     assert (sm.cta_turnover_cycles, sm.warp_launch_cycles) == (300, 7.5)
     assert (sm.tpc_stagger_cycles, sm.cta_launch_interval_cycles) == (60, 3.8)
