@@ -167,19 +167,22 @@ def run_ncu(
     return output
 
 
-def count_launches(kernel: str, metrics: Mapping[str, str], child: Sequence[str]) -> list[dict[str, float]]:
+def count_launches(
+    kernel: str, metrics: Mapping[str, str], child: Sequence[str], timeout_s: float | None = None
+) -> list[dict[str, float]]:
     """Counters of a micro-benchmark's launches, in order, with the caches as they are left.
 
     Args:
         kernel: ncu's choice of kernels by name.
         metrics: field → metric.
         child: the module that launches them, and its arguments; see `run_ncu`.
+        timeout_s: when to end both.
 
     Raises:
         Unavailable: as `run_ncu`, or no launch was counted.
     """
     options = ["--replay-mode", "application", "--cache-control", "none", "-k", kernel]
-    output = run_ncu(options, child, metrics=list(metrics.values()))
+    output = run_ncu(options, child, timeout_s, list(metrics.values()))
     found = [{field: counted[metric] for field, metric in metrics.items()} for _, counted in by_launch(output)]
     if not found:
         raise Unavailable(f"ncu measured nothing: {output.strip()}")

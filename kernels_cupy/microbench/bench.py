@@ -15,11 +15,13 @@ from kernels_cupy.compile import compile_source
 from kernels_cupy.gpu import current_gpu, load
 from kernels_cupy.toolkit import require_gpu
 
-__all__ = ["MIB", "Bench", "write_curves", "write_table"]
+__all__ = ["CLOCK", "COUNTING_LIMIT_S", "MIB", "Bench", "write_curves", "write_table"]
 
 MIB = 1 << 20
 BETWEEN = Path(__file__).parent.parent / "between.cu"
 CLOCK = Path(__file__).parent / "clock.cu"
+COUNTING_LIMIT_S = 240
+"""Longest that Nsight Compute may take for one benchmark."""
 SPIN_CYCLES = 1_000_000
 """About 0.5 ms: longer than the host takes to queue what is timed."""
 

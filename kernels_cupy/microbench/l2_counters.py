@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from kernels_cupy.counters import count_launches
 from kernels_cupy.errors import Unavailable
+from kernels_cupy.microbench.bench import COUNTING_LIMIT_S
 
 __all__ = ["METRICS", "counted_rows"]
 
@@ -37,7 +38,7 @@ def counted_rows(kernels: str, child: Sequence[str], names: Sequence[Sequence[ob
     Raises:
         Unavailable: no ncu, no permission, or other launches than named.
     """
-    counted = count_launches(kernels, METRICS, child)
+    counted = count_launches(kernels, METRICS, child, COUNTING_LIMIT_S)
     if len(counted) != len(names):
         raise Unavailable(f"ncu measured {len(counted)} kernels where {len(names)} were launched")
     for name, row in zip(names, counted, strict=True):
