@@ -18,6 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
+from kernels_cupy.commented_csv import read_rows
 from traces.problem import AttentionProblem
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "attention_calls",
     "capacity_reads",
     "cta_to_sm_order",
+    "folder_of",
     "has_attention_calls",
     "parse_config",
     "sdpa_speed",
@@ -171,15 +173,23 @@ def has_attention_calls(gpu: str) -> bool:
     return (MEASURED / gpu / "torch_attention_warm.csv").is_file()
 
 
-def capacity_reads(gpu: str) -> list[CapacityRead]:
-    """The L2 capacity benchmark, in file order."""
-    rows = _rows(gpu, "l2_capacity_reads.csv")
+def folder_of(gpu: str) -> Path:
+    """Where the measurements of a GPU are committed (the folder need not exist)."""
+    return MEASURED / gpu
+
+
+def capacity_reads(folder: Path) -> list[CapacityRead]:
+    """The L2 capacity benchmark in a folder of measurements, in file order; nothing where it was not run."""
+    path = folder / "l2_capacity_reads.csv"
+    rows = read_rows(path) if path.is_file() else ()
     return [CapacityRead(pattern=row["pattern"], mib=float(row["mib"]), **_counters(row)) for row in rows]
 
 
-def writeback_steps(gpu: str) -> list[Step]:
-    """The write-back and merging benchmark, in file order (steps follow each other in one L2)."""
-    return [Step(step=row["step"], **_counters(row)) for row in _rows(gpu, "l2_writeback_and_merging.csv")]
+def writeback_steps(folder: Path) -> list[Step]:
+    """The write-back and merging benchmark in a folder of measurements, in file order (all in one L2); or nothing."""
+    path = folder / "l2_writeback_and_merging.csv"
+    rows = read_rows(path) if path.is_file() else ()
+    return [Step(step=row["step"], **_counters(row)) for row in rows]
 
 
 def cta_to_sm_order(gpu: str) -> dict[str, list[int]]:
@@ -243,7 +253,7 @@ def _triple(text: str) -> tuple[int, int, int]:
 
 def _counters(row: Mapping[str, str]) -> dict[str, float]:
     def number(column: str) -> float:
-        return float(row[column]) if row[column] else math.nan
+        return float(row[column]) if row.get(column) else math.nan
 
     hits, misses = number("l2_tex_hit_sectors"), number("l2_tex_miss_sectors")
     return {

@@ -46,6 +46,7 @@ DURATION = "gpu__time_duration.sum"
 METRICS = (*(metric for metric, _ in BYTES.values()), CYCLES, HITS, MISSES, DURATION)
 
 PERMISSION = "ERR_NVGPUCTRPERM"
+NOT_PERMITTED = "ncu may not read the GPU's counters"
 
 
 def measure_counters(plan: Plan, l2: str, seed: int = 0) -> list[dict[str, Any]]:
@@ -159,27 +160,29 @@ def run_ncu(
     said = output + errors
     if PERMISSION in said:
         raise Unavailable(
-            "ncu may not read the GPU's counters; run as root, or load the NVIDIA driver with "
-            "NVreg_RestrictProfilingToAdminUsers=0"
+            f"{NOT_PERMITTED}; run as root, or load the NVIDIA driver with NVreg_RestrictProfilingToAdminUsers=0"
         )
     if process.returncode:
         raise Unavailable(f"ncu failed with status {process.returncode}:\n{said.strip()}")
     return output
 
 
-def count_launches(kernel: str, metrics: Mapping[str, str], child: Sequence[str]) -> list[dict[str, float]]:
+def count_launches(
+    kernel: str, metrics: Mapping[str, str], child: Sequence[str], timeout_s: float | None = None
+) -> list[dict[str, float]]:
     """Counters of a micro-benchmark's launches, in order, with the caches as they are left.
 
     Args:
         kernel: ncu's choice of kernels by name.
         metrics: field → metric.
         child: the module that launches them, and its arguments; see `run_ncu`.
+        timeout_s: when to end both.
 
     Raises:
         Unavailable: as `run_ncu`, or no launch was counted.
     """
     options = ["--replay-mode", "application", "--cache-control", "none", "-k", kernel]
-    output = run_ncu(options, child, metrics=list(metrics.values()))
+    output = run_ncu(options, child, timeout_s, list(metrics.values()))
     found = [{field: counted[metric] for field, metric in metrics.items()} for _, counted in by_launch(output)]
     if not found:
         raise Unavailable(f"ncu measured nothing: {output.strip()}")

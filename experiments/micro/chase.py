@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.micro.capacity import read_passes
+from experiments.micro.capacity import CTAS, read_passes
 from experiments.micro.pattern import ELEMENT, Pattern, buffer, every, kernel, readers
 from traces.launch import KernelLaunch, WorkItem
 from traces.ops import Load, Program, Wait
@@ -34,12 +34,12 @@ def chase_lines(lines: int, loads: int, seed: int = 1) -> list[int]:
     return [int(order[i % lines]) for i in range(loads)]
 
 
-def chase(size_bytes: int, loads: int) -> Pattern:
-    """All SMs read the buffer twice, then one thread follows `loads` pointers over it: compare the last launch."""
+def chase(size_bytes: int, loads: int, ctas: int = CTAS) -> Pattern:
+    """All SMs (`ctas` CTAs) read the buffer twice, then one thread follows `loads` pointers over it: compare that."""
     table = TensorTable()
     data = buffer(table, "buffer", size_bytes, ROW_BYTES)
     follow = _follow("chase", data, chase_lines(size_bytes // LINE_BYTES, loads))
-    return Pattern(f"chase of {size_bytes} bytes", table.tensors, (read_passes("touch", data, 2, 0), follow))
+    return Pattern(f"chase of {size_bytes} bytes", table.tensors, (read_passes("touch", data, 2, 0, ctas), follow))
 
 
 def chase_again(size_bytes: int, loads: int) -> Pattern:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from experiments.measurements import CapacityRead, capacity_reads
 from experiments.micro import capacity
@@ -14,9 +16,8 @@ from experiments.validation.study import Advance, Study, by_name, run, seconds, 
 from gpusim.result import KernelResult
 from gpusim.spec import GpuSpec
 
-__all__ = ["READS", "READ_ALL"]
+__all__ = ["PATTERNS", "read_all_study", "read_sizes", "reads_study", "simulate_reads"]
 
-CARD = "h200"
 PATTERNS = {"read_fixed": "each byte read by one SM", "read_shifted": "readers move from pass to pass"}
 WRITES = ("write_first", "write_again")
 LEAST_FABRIC = 0.02
@@ -33,28 +34,36 @@ def _passes(mib: float) -> int:
     return capacity.PASSES if mib <= LARGE_MIB else max(1, MOST_BYTES // (int(mib) * MIB))
 
 
-def _reads(gpu: GpuSpec, advance: Advance) -> list[Curve]:
-    timed = measured_curves(CARD)
-    rows = {name: _rows(name) for name in (*PATTERNS, *WRITES)}
-    sizes = sorted(set(rows["read_fixed"]) | set(timed["read_fixed"]))
+def simulate_reads(folder: Path, chosen: Collection[float], gpu: GpuSpec, advance: Advance) -> list[Curve]:
+    """The curves of reads and writes at the sizes `chosen` (MiB; none: at all that `folder` has)."""
+    timed = measured_curves(folder)
+    rows = {name: _rows(folder, name) for name in (*PATTERNS, *WRITES)}
+    sizes = sorted(x for x in read_sizes(folder) if not chosen or x in chosen)
     kernels: dict[str, dict[float, KernelResult]] = {name: {} for name in rows}
     for mib in stepped(sizes, advance):
-        pattern = capacity.reads_and_writes(int(mib), _passes(mib), mib in rows["write_first"])
+        pattern = capacity.reads_and_writes(int(mib), _passes(mib), mib in rows["write_first"], 2 * gpu.sm.count)
         for name, kernel in by_name(run(pattern, gpu)).items():
             if name in kernels:
                 kernels[name][mib] = kernel
     curves = []
     for name, what in PATTERNS.items():
         curves += _counted(name, what, rows[name], kernels[name])
-        curves += _bandwidth(name, what, rows[name], kernels[name], timed[name], gpu)
+        curves += _bandwidth(name, what, rows[name], kernels[name], timed.get(name, {}), gpu)
     return curves + [_written(name, rows[name], kernels[name]) for name in WRITES]
 
 
-def _read_all(gpu: GpuSpec, advance: Advance) -> list[Curve]:
-    rows = _rows("read_all")
-    kernels = {mib: run(capacity.read_all(int(mib)), gpu)[-1] for mib in stepped(sorted(rows), advance)}
+def read_sizes(folder: Path) -> list[float]:
+    """Sizes that were read with fixed readers, MiB, counted or timed."""
+    counted = {row.mib for row in capacity_reads(folder) if row.pattern == "read_fixed"}
+    return sorted(counted | set(measured_curves(folder).get("read_fixed", ())))
+
+
+def _read_all(folder: Path, gpu: GpuSpec, advance: Advance) -> list[Curve]:
+    rows = _rows(folder, "read_all")
+    ctas = 2 * gpu.sm.count
+    kernels = {mib: run(capacity.read_all(int(mib), ctas), gpu)[-1] for mib in stepped(sorted(rows), advance)}
     what = "every CTA reads everything"
-    delivered = {x: capacity.CTAS * x * MIB for x in rows}
+    delivered = {x: ctas * x * MIB for x in rows}
     shape = _shape("read_all.bandwidth", f"Bytes delivered to the SMs, {what}", "bandwidth", "TB/s", 0.1)
     return [
         *_counted("read_all", what, rows, kernels),
@@ -129,8 +138,8 @@ def _written(name: str, rows: Rows, kernels: Kernels) -> Curve:
     )
 
 
-def _rows(pattern: str) -> dict[float, CapacityRead]:
-    return {row.mib: row for row in capacity_reads(CARD) if row.pattern == pattern}
+def _rows(folder: Path, pattern: str) -> dict[float, CapacityRead]:
+    return {row.mib: row for row in capacity_reads(folder) if row.pattern == pattern}
 
 
 def _shape(name: str, title: str, y_name: str, unit: str, target: float) -> Curve:
@@ -138,11 +147,16 @@ def _shape(name: str, title: str, y_name: str, unit: str, target: float) -> Curv
 
 
 _COUNTED = ("dram_share", "hit_rate", "fabric", "bandwidth")
-READS = Study(
-    (
-        *(f"{name}.{quantity}" for name in PATTERNS for quantity in (*_COUNTED, "profiled")),
-        *(f"{name}.dram_share" for name in WRITES),
-    ),
-    _reads,
-)
-READ_ALL = Study(tuple(f"read_all.{quantity}" for quantity in _COUNTED if quantity != "fabric"), _read_all)
+
+
+def reads_study(folder: Path) -> Study:
+    """Reads with fixed and with moving readers, and writes."""
+    names = [f"{name}.{quantity}" for name in PATTERNS for quantity in (*_COUNTED, "profiled")]
+    names += [f"{name}.dram_share" for name in WRITES]
+    return Study(tuple(names), partial(simulate_reads, folder, ()))
+
+
+def read_all_study(folder: Path) -> Study:
+    """Every CTA reads everything."""
+    names = tuple(f"read_all.{quantity}" for quantity in _COUNTED if quantity != "fabric")
+    return Study(names, partial(_read_all, folder))

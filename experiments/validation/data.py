@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
+from pathlib import Path
 
 from experiments.measurements import MEASURED
 from kernels_cupy.commented_csv import read_rows
 
-__all__ = ["PublicCurve", "SmRead", "measured_curves", "public_curves", "sm_reads"]
+__all__ = ["CURVE_FILES", "PublicCurve", "SmRead", "measured_curves", "public_curves", "sm_reads"]
+
+
+CURVE_FILES = ("bandwidth_latency.csv", "streams.csv", "latency.csv")
+"""Files of curves, where a folder has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +53,9 @@ class SmRead:
         return self.ctas_per_sm * self.threads * self.depth * 16 / 1024
 
 
-def sm_reads(gpu: str) -> list[SmRead]:
-    """Every launch of `sm_bandwidth.csv`, in file order."""
+def sm_reads(folder: Path) -> list[SmRead]:
+    """Every launch of `sm_bandwidth.csv` in a folder of measurements, in file order; nothing where it was not run."""
+    path = folder / "sm_bandwidth.csv"
     return [
         SmRead(
             which=row["set"],
@@ -59,15 +65,15 @@ def sm_reads(gpu: str) -> list[SmRead]:
             depth=int(row["depth"]),
             bytes_per_clk=float(row["bytes_per_clk_slowest"]),
         )
-        for row in read_rows(MEASURED / gpu / "sm_bandwidth.csv")
+        for row in (read_rows(path) if path.is_file() else ())
     ]
 
 
-def measured_curves(gpu: str) -> dict[str, dict[float, float]]:
-    """Curves of `bandwidth_latency.csv` by name: TB/s or SM cycles against MiB, SMs or threads."""
+def measured_curves(folder: Path) -> dict[str, dict[float, float]]:
+    """Curves of `CURVE_FILES` in a folder of measurements, by name: TB/s or SM cycles against MiB, SMs or threads."""
     curves: dict[str, dict[float, float]] = {}
-    with (MEASURED / gpu / "bandwidth_latency.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
+    for path in (folder / name for name in CURVE_FILES):
+        for row in read_rows(path) if path.is_file() else ():
             curves.setdefault(row["curve"], {})[float(row["x"])] = float(row["value"])
     return curves
 

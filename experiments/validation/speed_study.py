@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from experiments.micro import scaling
 from experiments.micro.chase import SAMPLE, chase
@@ -12,25 +15,21 @@ from experiments.validation.data import SmRead, measured_curves, sm_reads
 from experiments.validation.study import Advance, Study, run, seconds, stepped
 from gpusim.spec import GpuSpec
 
-__all__ = ["L2_READS", "LATENCY", "SMS", "STREAMS"]
+__all__ = ["simulate_sms", "speed_studies"]
 
-CARD = "h200"
 ROUNDS = 16
 """Times that a chase goes round a buffer of few lines."""
-ALL_SMS = 131
-"""SMs that read in the largest sets; one was left to measure latency."""
 STREAM_MIB = 384
 """Copies and writes of 1 GiB are simulated with this much, and a launch before that fills the L2 with dirty data."""
-STREAM_CTAS = 264
 
 
-def _latency(gpu: GpuSpec, advance: Advance) -> list[Curve]:
-    measured = measured_curves(CARD)["latency"]
+def _latency(folder: Path, gpu: GpuSpec, advance: Advance) -> list[Curve]:
+    measured = measured_curves(folder).get("latency", {})
     simulated = {}
     for mib in stepped(sorted(measured), advance):
         size = int(mib * MIB)
         loads = min(ROUNDS * size // 128, 4 * SAMPLE if mib <= 1 else SAMPLE)
-        kernel = run(chase(size, loads), gpu)[-1]
+        kernel = run(chase(size, loads, 2 * gpu.sm.count), gpu)[-1]
         simulated[mib] = (kernel.cycles - gpu.sm.kernel_overhead_cycles) / loads
     shape = Curve(
         "latency", "Latency of one thread's random loads", "buffer", "MiB", "latency", "cycles", "relative", 0.1, ()
@@ -38,10 +37,12 @@ def _latency(gpu: GpuSpec, advance: Advance) -> list[Curve]:
     return [curve(_log(shape), measured, simulated)]
 
 
-def _sms(gpu: GpuSpec, advance: Advance) -> list[Curve]:
-    measured = measured_curves(CARD)
-    simulated: dict[str, dict[float, float]] = {name: {} for name in ("sms_dram", "threads_dram")}
-    places = [(name, x) for name in simulated for x in measured[name] if x <= gpu.sm.count or name == "threads_dram"]
+def simulate_sms(folder: Path, chosen: Collection[float], gpu: GpuSpec, advance: Advance) -> list[Curve]:
+    """Bandwidth from DRAM by SMs and threads; of the former only at `chosen` numbers of SMs, if there are any."""
+    measured = {name: measured_curves(folder).get(name, {}) for name in ("sms_dram", "threads_dram")}
+    simulated: dict[str, dict[float, float]] = {name: {} for name in measured}
+    places = [("sms_dram", x) for x in measured["sms_dram"] if x <= gpu.sm.count and (not chosen or x in chosen)]
+    places += [("threads_dram", x) for x in measured["threads_dram"] if not chosen]
     for name, x in stepped(places, advance):
         pattern = scaling.from_dram(int(x)) if name == "sms_dram" else scaling.from_dram(gpu.sm.count, int(x))
         kernel = run(pattern, gpu)[-1]
@@ -71,22 +72,24 @@ _L2_SHAPES = {
 }
 
 
-def _l2_places() -> dict[str, dict[float, SmRead]]:
-    """Curve → x → the measured launch."""
+def _l2_places(folder: Path) -> dict[str, dict[float, SmRead]]:
+    """Curve → x → the measured launch; in the largest sets one SM was left to measure latency."""
+    reads = sm_reads(folder)
+    most = max((read.sms for read in reads if read.which == "in order"), default=0)
     found: dict[str, dict[float, SmRead]] = {name: {} for name in _L2_SHAPES}
-    for read in sm_reads(CARD):
+    for read in reads:
         usual = (read.ctas_per_sm, read.threads, read.depth) == (1, 1024, scaling.DEPTH)
         if read.which == "spread" and usual:
             found["sms_l2_spread"][read.sms] = read
         elif read.which == "in order" and usual:
             found["sms_l2"][read.sms] = read
-        if read.which == "in order" and read.sms == ALL_SMS:
+        if read.which == "in order" and read.sms == most:
             found["loads_l2"].setdefault(read.inflight_kib, read)
     return found
 
 
-def _l2(gpu: GpuSpec, advance: Advance) -> list[Curve]:
-    places = _l2_places()
+def _l2(folder: Path, gpu: GpuSpec, advance: Advance) -> list[Curve]:
+    places = _l2_places(folder)
     simulated: dict[str, dict[float, float]] = {name: {} for name in places}
     for name, x in stepped([(name, x) for name, reads in places.items() for x in reads], advance):
         read = places[name][x]
@@ -104,12 +107,13 @@ def _l2(gpu: GpuSpec, advance: Advance) -> list[Curve]:
     ]
 
 
-def _streams(gpu: GpuSpec, advance: Advance) -> list[Curve]:
-    measured = measured_curves(CARD)
+def _streams(folder: Path, gpu: GpuSpec, advance: Advance) -> list[Curve]:
+    measured = measured_curves(folder)
     patterns = {"copy": scaling.copy, "write": scaling.write}
+    patterns = {name: pattern for name, pattern in patterns.items() if name in measured}
     curves = []
     for name in stepped(patterns, advance):
-        kernel = run(patterns[name](STREAM_MIB, STREAM_CTAS), gpu)[-1]
+        kernel = run(patterns[name](STREAM_MIB, 2 * gpu.sm.count), gpu)[-1]
         moved = kernel.sm_read_bytes + kernel.sm_write_bytes
         large = max(measured[name])
         shape = Curve(
@@ -138,7 +142,11 @@ def _log(shape: Curve, both: bool = False) -> Curve:
     return replace(shape, log_x=True, log_y=both)
 
 
-LATENCY = Study(("latency",), _latency)
-SMS = Study(("sms_dram", "threads_dram"), _sms)
-L2_READS = Study(tuple(_L2_SHAPES), _l2)
-STREAMS = Study(("copy", "write"), _streams)
+def speed_studies(folder: Path) -> list[Study]:
+    """Latency, reads from the L2, reads from DRAM, and streams of copies and writes."""
+    return [
+        Study(("latency",), partial(_latency, folder)),
+        Study(tuple(_L2_SHAPES), partial(_l2, folder)),
+        Study(("sms_dram", "threads_dram"), partial(simulate_sms, folder, ())),
+        Study(("copy", "write"), partial(_streams, folder)),
+    ]

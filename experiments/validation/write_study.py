@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from experiments.measurements import Step, writeback_steps
 from experiments.micro.merging import lockstep
@@ -14,9 +16,8 @@ from experiments.validation.study import Advance, Study, by_name, run, stepped
 from gpusim.machine import simulate
 from gpusim.spec import GpuSpec
 
-__all__ = ["MERGING", "WRITEBACK"]
+__all__ = ["measured_steps", "write_studies"]
 
-CARD = "h200"
 _STEP = re.compile(r"(write|read back same|read back other|evict)\D* (\d+)(?: MiB.*)?")
 _CURVES = {
     "write": ("written", "DRAM writes during the write", "dram_write_bytes"),
@@ -26,10 +27,10 @@ _CURVES = {
 }
 
 
-def measured_steps() -> dict[str, dict[float, Step]]:
-    """The measured launches of each of `STEPS` by buffer size in MiB."""
+def measured_steps(folder: Path) -> dict[str, dict[float, Step]]:
+    """The launches of each of `STEPS` in a folder of measurements, by buffer size in MiB."""
     found: dict[str, dict[float, Step]] = {step: {} for step in STEPS}
-    for row in writeback_steps(CARD):
+    for row in writeback_steps(folder):
         match = _STEP.fullmatch(_plain(row.step))
         if match:
             found[match[1]][float(match[2])] = row
@@ -41,10 +42,13 @@ def _plain(step: str) -> str:
     return re.sub(r"^evict all \(read 512 MiB\)( post)?", "evict", step).strip()
 
 
-def _writeback(gpu: GpuSpec, advance: Advance) -> list[Curve]:
-    measured = measured_steps()
+def _writeback(folder: Path, gpu: GpuSpec, advance: Advance) -> list[Curve]:
+    measured = measured_steps(folder)
     sizes = sorted(measured["write"])
-    kernels = by_name(simulate(writeback([int(s) for s in sizes]), gpu, check=True, progress=advance).kernels)
+    if not sizes:
+        return []
+    pattern = writeback([int(s) for s in sizes], gpu.sm.count)
+    kernels = by_name(simulate(pattern, gpu, check=True, progress=advance).kernels)
     curves = []
     for step, (name, title, field) in _CURVES.items():
         shape = Curve(f"writeback.{name}", title, "buffer", "MiB", "share of the buffer", "", "difference", 0.05, ())
@@ -58,9 +62,9 @@ def _writeback(gpu: GpuSpec, advance: Advance) -> list[Curve]:
     return curves
 
 
-def _merging(gpu: GpuSpec, advance: Advance) -> list[Curve]:
+def _merging(folder: Path, gpu: GpuSpec, advance: Advance) -> list[Curve]:
     points = []
-    rows = [row for row in writeback_steps(CARD) if row.step.startswith("lockstep")]
+    rows = [row for row in writeback_steps(folder) if row.step.startswith("lockstep")]
     for number, row in enumerate(stepped(rows, advance)):
         ctas, skew = (int(text) for text in re.search(r"(\d+) CTAs skew (\d+)", row.step).groups())  # type: ignore[union-attr]
         kernel = run(lockstep(skew, ctas, gpu.sm.fp32_lanes), gpu)[0]
@@ -80,5 +84,7 @@ def _merging(gpu: GpuSpec, advance: Advance) -> list[Curve]:
     return [replace(shape, points=tuple(points))]
 
 
-WRITEBACK = Study(tuple(f"writeback.{name}" for name, _, _ in _CURVES.values()), _writeback)
-MERGING = Study(("merging.ratio",), _merging)
+def write_studies(folder: Path) -> list[Study]:
+    """Written data, and merging."""
+    names = tuple(f"writeback.{name}" for name, _, _ in _CURVES.values())
+    return [Study(names, partial(_writeback, folder)), Study(("merging.ratio",), partial(_merging, folder))]

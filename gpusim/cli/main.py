@@ -18,6 +18,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("run", "run the CUDA kernels of an algorithm on this machine's GPU", "gpusim.cli.run"),
     ("compare", "compare the measured kernels of an algorithm with their simulation", "gpusim.cli.compare"),
     ("validate", "compare simulations with what was measured on real cards", "gpusim.cli.validate"),
+    ("calibrate", "measure a GPU with micro-benchmarks, and write a GPU file", "gpusim.cli.calibrate"),
     ("gpus", "list the GPUs, or show and compare their figures", "gpusim.cli.gpus"),
     ("algorithms", "list the algorithms and their schedule keys", "gpusim.cli.algorithms"),
     ("trace", "write the tile operations of an algorithm to a file", "gpusim.cli.trace"),

@@ -32,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", default="", metavar="NAME", help="only curves or runs whose name holds NAME, such as latency"
     )
+    parser.add_argument(
+        "--measurements",
+        metavar="FOLDER",
+        help="compare with what python -m kernels_cupy.calibrate measured (default: what is committed for the GPU's "
+        "name, or the folder that gpusim calibrate left beside --gpu FILE.toml)",
+    )
     group = parser.add_argument_group("attention kernels (--suite torch and own)")
     group.add_argument("--stored", action="store_true", help="show the committed simulations instead of simulating")
     group.add_argument(
@@ -83,16 +89,40 @@ def _micro(args: argparse.Namespace, gpu: GpuSpec) -> Shown:
     from experiments.validation.text import curve_text, summary_text, to_csv
     from gpusim.cli.progress import Progress
 
-    studies = studies_for(gpu, args.only)
+    folder = _folder(args, gpu)
+    studies = studies_for(gpu, args.only, folder)
     with Progress(f"{args.suite} on {gpu.name}", len(studies), "studies", args.quiet) as progress:
-        curves = run_suite(gpu, args.only, progress)
+        curves = run_suite(gpu, args.only, progress, folder)
+    if not curves:
+        raise UserError(
+            f"--measurements {folder} has nothing measured that can be simulated, of {args.only or 'any curve'}"
+        )
     text = "\n\n".join(curve_text(curve) for curve in curves)
     text += f"\n\n{gpu.name}: {summary_text(curves)}"
     return text, lambda: render_page(curves, gpu.name, args.suite), lambda: to_csv(curves)
 
 
+def _folder(args: argparse.Namespace, gpu: GpuSpec) -> Path | None:
+    """The measurements to compare with; None for those that are committed."""
+    if args.measurements:
+        from experiments.calibration.folder import DEVICE, open_folder
+
+        given = Path(args.measurements)
+        if not given.is_dir() or (given / DEVICE).is_file():
+            return open_folder(given).folder
+        return given  # measured one by one, as the committed curves of the H200 were
+    from experiments.validation.suite import CARDS
+
+    beside = Path(args.gpu).with_suffix("")
+    calibrated = args.gpu.endswith(".toml") and (beside / "device.json").is_file()
+    return beside if calibrated and gpu.name not in CARDS else None
+
+
 def _attention(args: argparse.Namespace, gpu: GpuSpec) -> Shown:
     """Attention kernels, one by one."""
+    if args.measurements:
+        raise UserError("--measurements is for --suite micro")
+
     from experiments.accuracy.cases import all_cases
     from experiments.accuracy.page import render_page
     from experiments.accuracy.quantities import SUITES as TITLES

@@ -8,4 +8,6 @@
                 }                                                                                      \
     }
 KERNEL(add_words, 1, asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to), "f"(1.0f) : "memory");)
+#if __CUDA_ARCH__ >= 900  // earlier ones have no vector additions
 KERNEL(add_vectors, 4, asm volatile("red.global.add.v4.f32 [%0], {%1,%1,%1,%1};" ::"l"(to), "f"(1.0f) : "memory");)
+#endif

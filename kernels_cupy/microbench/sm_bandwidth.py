@@ -1,6 +1,6 @@
 """Read bandwidth from the L2 by SMs, CTAs per SM and loads in flight, and the latency of a load meanwhile.
 
-    python -m kernels_cupy.microbench.sm_bandwidth -o sm_bandwidth.csv --partitions partitions.json
+    python -m kernels_cupy.microbench.sm_bandwidth -o sm_bandwidth.csv --partitions partitions.json --gpcs gpcs.json
 
 Which SMs read is chosen by number: one after another in CTA order, which fills GPC after GPC; the same number spread
 over all GPCs; or those of one partition. Cycles are `clock64` of each CTA, between a grid-wide start and its end, so
@@ -56,20 +56,32 @@ def gpcs(order: list[int], partition_of_sm: list[int]) -> list[list[int]]:
     return runs
 
 
-def cases(order: list[int], partition_of_sm: list[int]) -> Iterator[Case]:
-    """Growing sets of SMs with growing loads; one SM is left out of the largest sets, to chase."""
-    groups = gpcs(order, partition_of_sm)
-    spread = [sm for i in range(18) for group in groups for sm in group[i : i + 1]]
-    near = [sm for sm in order if partition_of_sm[sm] == 0]
+def read_gpcs(path: Path, order: list[int]) -> list[list[int]]:
+    """SMs by GPC, in CTA order, as `kernels_cupy.microbench.gpcs` found them."""
+    gpc_of = json.loads(path.read_text())["gpc_of_sm"]
+    return [[sm for sm in order if gpc_of[sm] == gpc] for gpc in dict.fromkeys(gpc_of[sm] for sm in order)]
+
+
+def cases(order: list[int], partition_of_sm: list[int], groups: list[list[int]]) -> Iterator[Case]:
+    """Growing sets of SMs with growing loads; one SM is left out of the largest sets, to chase.
+
+    Args:
+        order: SMs in CTA order.
+        partition_of_sm: L2 partition of each SM.
+        groups: SMs by GPC, over which "spread" goes in turns.
+    """
+    turns = [sm for i in range(max(map(len, groups))) for group in groups for sm in group[i : i + 1]]
+    spread = [sm for sm in turns if sm != order[-1]]
+    near = [sm for sm in order[:-1] if partition_of_sm[sm] == partition_of_sm[order[0]]]
     for readers, threads, depth in [(1, 1024, d) for d in (1, 2, 4)] + [(2, 1024, d) for d in (1, 2, 4)]:
-        for n in (1, 2, 4, 8, 16, 33, 66, 99, 131):
+        for n in sorted({1, 2, 4, 8, 16, len(order) // 4, len(order) // 2, 3 * len(order) // 4, len(order) - 1}):
             yield Case("in order", tuple(order[:n]), readers, threads, depth)
-        for n in (8, 16, 33, 66):
+        for n in (8, 16, len(order) // 4, len(order) // 2):
             yield Case("spread", tuple(spread[:n]), readers, threads, depth)
-        for n in (33, 65):
+        for n in (len(near) // 2, len(near)):
             yield Case("one partition", tuple(near[:n]), readers, threads, depth)
     for readers, threads, depth in ((4, 256, 4), (2, 256, 4), (1, 256, 4), (1, 256, 1), (1, 32, 1), (1, 32, 4)):
-        for n in (1, 16, 66, 131):
+        for n in (1, 16, len(order) // 2, len(order) - 1):
             yield Case("in order", tuple(order[:n]), readers, threads, depth)
 
 
@@ -149,22 +161,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", default="sm_bandwidth.csv")
     parser.add_argument("--partitions", default="partitions.json", help="from kernels_cupy.microbench.partitions")
+    parser.add_argument("--gpcs", help="from kernels_cupy.microbench.gpcs (default: by the CTA order)")
     parser.add_argument("--starts", default="cta_starts.json", help="from kernels_cupy.microbench.cta_starts")
     arguments = parser.parse_args()
     partition_of_sm = json.loads(Path(arguments.partitions).read_text())["partition_of_sm"]
     order = json.loads(Path(arguments.starts).read_text())["one_small_cta_per_sm"]["last_run"]["sm"]
+    groups = read_gpcs(Path(arguments.gpcs), order) if arguments.gpcs else gpcs(order, partition_of_sm)
     text = SOURCE.read_text()
     kernels = {d: cupy.RawModule(code=text, options=(f"-DDEPTH={d}",)).get_function("stream") for d in (1, 2, 4)}
     data = cupy.zeros(64 << 18, cupy.uint32)
     lines = np.random.default_rng(1).permutation(CHASE_LINES)
     following = np.zeros(CHASE_LINES * 32, np.uint32)
-    following[lines * 32] = np.roll(lines, -1) * 128  # byte offsets
+    following[lines * 32] = np.roll(lines, -1) * 32  # words from the start of the buffer
     following = cupy.asarray(following)
     with open(arguments.output, "w", newline="") as file:
-        write_facts(file, provenance(SOURCE))
+        write_facts(file, provenance(SOURCE, Path(__file__)))
         table = csv.writer(file)
         table.writerow(COLUMNS)
-        for case in cases(order, partition_of_sm):
+        for case in cases(order, partition_of_sm, groups):
             values = run(case, kernels, order[-1], data, following)
             row = [case.name, len(case.sms), case.readers, case.threads, case.depth, *(f"{v:.4g}" for v in values)]
             table.writerow([*row, ""])
@@ -172,11 +186,12 @@ def main() -> None:
         plain = cupy.RawModule(code=text, options=("-DDEPTH=4",)).get_function("launched")
         large = cupy.zeros(64 << 20, cupy.uint32)
         for mib, passes in ((16, 8), (16, 32), (256, 1)):
-            for ctas in (1, 2, 4, 8, 16, 33, 66, 99, 132, 264):
-                values, sms = launched(ctas, mib, passes, plain, large)
+            sms = len(order)
+            for ctas in (1, 2, 4, 8, 16, sms // 4, sms // 2, 3 * sms // 4, sms, 2 * sms):
+                values, used = launched(ctas, mib, passes, plain, large)
                 name = f"launched {mib} MiB x {passes}"
-                row = [name, len(set(sms)), 1 + ctas // 264, 1024, 4, *(f"{v:.4g}" for v in values)]
-                table.writerow([*row, " ".join(map(str, sms)) if mib == 256 else ""])
+                row = [name, len(set(used)), 1 + ctas // (2 * sms), 1024, 4, *(f"{v:.4g}" for v in values)]
+                table.writerow([*row, " ".join(map(str, used)) if mib == 256 else ""])
                 print(*row, flush=True)
 
 

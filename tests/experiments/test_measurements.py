@@ -12,6 +12,7 @@ from experiments.measurements import (
     attention_calls,
     capacity_reads,
     cta_to_sm_order,
+    folder_of,
     parse_config,
     sdpa_speed,
     writeback_steps,
@@ -74,13 +75,13 @@ def test_an_unreadable_config_is_refused_with_examples() -> None:
 
 
 def test_the_capacity_benchmark_has_no_port_counters() -> None:
-    reads = capacity_reads("h200")
+    reads = capacity_reads(folder_of("h200"))
     assert {r.pattern for r in reads} >= {"read_fixed", "read_shifted", "read_all", "write_again"}
     assert all(math.isnan(r.sm_read_bytes) and r.l2_read_bytes >= 0 for r in reads)
 
 
 def test_writeback_steps_keep_their_order() -> None:
-    steps = [s.step for s in writeback_steps("h200")]
+    steps = [s.step for s in writeback_steps(folder_of("h200"))]
     assert steps.index("write 32 MiB after clean L2") < steps.index("evict all (read 512 MiB) post 32")
 
 

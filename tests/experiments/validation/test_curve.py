@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from experiments.measurements import MEASURED
+from experiments.measurements import MEASURED, folder_of
 from experiments.validation.curve import Curve, curve
 from experiments.validation.data import measured_curves, public_curves, sm_reads
 from experiments.validation.text import curve_text, summary_text, to_csv
@@ -50,7 +50,7 @@ def test_does_the_csv_hold_a_line_per_point() -> None:
 
 def test_are_the_numbers_of_the_notes_all_in_the_file() -> None:
     notes = (MEASURED / "h200" / "bandwidth_latency.md").read_text()
-    curves = measured_curves("h200")
+    curves = measured_curves(folder_of("h200"))
     assert {name: len(values) for name, values in curves.items()} == {
         "read_fixed": 22, "read_shifted": 22, "write": 3, "copy": 1, "sms_l2": 9, "sms_dram": 9, "threads_dram": 6,
         "latency": 13, "latency_flushed": 1,
@@ -63,7 +63,7 @@ def test_are_the_numbers_of_the_notes_all_in_the_file() -> None:
 
 
 def test_are_the_reads_of_chosen_sms_found() -> None:
-    reads = sm_reads("h200")
+    reads = sm_reads(folder_of("h200"))
     one = next(r for r in reads if (r.which, r.sms, r.ctas_per_sm, r.depth) == ("in order", 16, 1, 4))
     assert 600 < one.bytes_per_clk < 650 and one.inflight_kib == 64
     assert {r.which for r in reads} >= {"in order", "spread", "one partition"}
@@ -78,7 +78,7 @@ def test_are_published_curves_read_by_card() -> None:
 
 
 def test_is_each_write_back_step_found_for_each_size() -> None:
-    steps = measured_steps()
+    steps = measured_steps(folder_of("h200"))
     sizes = {16, 24, 28, 30, 32, 36, 40, 48, 56, 60, 64}
     assert all(set(rows) == sizes for rows in steps.values())
     assert steps["evict"][16].dram_write_bytes == 17545216 and steps["write"][64].dram_write_bytes == 37892096
