@@ -165,13 +165,17 @@ class _Kernel:
         return rows
 
     def _take(self, cta: int) -> list[list[int]]:
-        """The next work of CTA `cta`; empty when none is left.
+        """The next work of CTA `cta`; empty when none is left, or when the only index it has holds none.
 
         CTAs that ask for work at about the same time are served in the order of their distance to the counter, which is
         the same every round: so a CTA gets the index one grid after its last as long as that is within a grid of the
         lowest index left, and else the lowest one.
         """
         launch = self._launch
+        if not launch.queue:
+            self._advance(launch)
+            self._lowest[cta % launch.cluster] += launch.cluster
+            return self._items(cta)
         rank = cta % launch.cluster
         while (lowest := self._lowest[rank]) < launch.work_count:
             own = lowest + (cta - lowest) % launch.ctas

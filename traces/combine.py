@@ -22,8 +22,9 @@ from traces.traffic import Traffic
 MAX_SPLITS = 128
 PARTIALS = ("O_partial", "LSE_partial")
 
+COMBINE_THREADS = 128
 LOADS_IN_FLIGHT = 1
-"""Partial tiles of O that a combine CTA has under way. The CUDA release waits for each: its measured combine kernels
+"""Partial tiles of O that a combine CTA usually has under way. The CUDA release waits for each: its combine kernels
 take 740 cycles more per split with a cold L2 and 375 with a warm one, about one latency (experiments/measured/h200,
 `decode_flash`)."""
 
@@ -77,11 +78,13 @@ class Partials:
             self.lse.view(o.batch, o.head).window(split, 1, o.row, o.rows),
         )
 
-    def combine(self, o: Tensor, lse: Tensor | None = None, name: str = "combine") -> KernelLaunch:
+    def combine(
+        self, o: Tensor, lse: Tensor | None = None, name: str = "combine", in_flight: int = LOADS_IN_FLIGHT
+    ) -> KernelLaunch:
         """The launch that merges all splits into `o` and, where there is one, `lse` [batch, heads, 1, rows].
 
         A CTA of 128 threads takes a few rows, as the CUDA release: 4 of 128 columns, 8 of 64, else 16; they are of one
-        head, or all rows of several.
+        head, or all rows of several. It has `in_flight` partial tiles of O under way.
         """
         rows = combine_rows_per_cta(o.cols)
         blocks, heads = -(-o.rows // rows), max(1, rows // o.rows)
@@ -101,9 +104,10 @@ class Partials:
             return [WorkItem(views, (len(ends),))]
 
         def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
-            return (combine_rows(matrices, parameters[0]),)
+            return (combine_rows(matrices, parameters[0], in_flight),)
 
-        resources = CtaResources(128, 64, 4 * rows * (self.splits + LOADS_IN_FLIGHT * o.cols))
+        shared = 4 * rows * (self.splits + in_flight * o.cols)
+        resources = CtaResources(COMBINE_THREADS, 64, shared)
         return KernelLaunch(name, -(-matrices // heads) * blocks, resources, work, agents, warps=4)
 
     @property
@@ -117,14 +121,21 @@ def combine_rows_per_cta(cols: int) -> int:
     return 4 if cols % 128 == 0 else 8 if cols % 64 == 0 else 16
 
 
-def combine_rows(matrices: tuple[Matrix, ...], heads: int) -> Program:
+def combine_rows(matrices: tuple[Matrix, ...], heads: int, in_flight: int) -> Program:
     """Merge the splits of a few rows. O is stacked split by split, LSE head by head: [heads x splits, rows of each]."""
     partial_o, partial_lse, o, *lse = matrices
     splits = partial_lse.rows // heads
     partial_lses = yield Load(partial_lse.tile(0, partial_lse.rows))
+    width = COMBINE_THREADS * 4 // combine_rows_per_cta(o.cols)  # four columns of a row to a thread
+    wanted = [(split, first) for first in range(0, o.cols, width) for split in range(splits)]
     tiles: list[Any] = []
-    for split in range(min(LOADS_IN_FLIGHT, splits)):
-        tiles.append((yield Load(partial_o.tile(split * o.rows, o.rows))))
+
+    def fetch() -> Program:
+        split, first = wanted[len(tiles)]
+        tiles.append((yield Load(partial_o.tile(split * o.rows, o.rows, first, width))))
+
+    for _ in range(min(in_flight, len(wanted))):
+        yield from fetch()
     yield Wait(partial_lses)
     weights, row_lse = yield Vector(
         lambda lses: merge_weights(lses.reshape(heads, splits, -1).swapaxes(0, 1).reshape(splits, -1)),
@@ -133,18 +144,21 @@ def combine_rows(matrices: tuple[Matrix, ...], heads: int) -> Program:
         instructions=4 * splits * o.rows,
         results=2,
     )
-    output: Any = np.zeros((o.rows, o.cols), np.float32)
-    for split in range(splits):
-        yield Wait(tiles[split])
-        if len(tiles) < splits:
-            tiles.append((yield Load(partial_o.tile(len(tiles) * o.rows, o.rows))))
+    for number, (split, first) in enumerate(wanted):
+        target = o.tile(0, o.rows, first, width)
+        if split == 0:
+            output: Any = np.zeros((o.rows, target.cols), np.float32)
+        yield Wait(tiles[number])
+        if len(tiles) < len(wanted):
+            yield from fetch()
         output = yield Vector(
             lambda acc, w, part, split=split: acc + w[split][:, None] * part,
-            (output, weights, tiles[split]),
-            instructions=o.rows * o.cols,
+            (output, weights, tiles[number]),
+            instructions=o.rows * target.cols,
         )
-        tiles[split] = None
-    yield Store(o.tile(0, o.rows), output)
+        tiles[number] = None
+        if split == splits - 1:
+            yield Store(target, output)
     for matrix in lse:
         yield Store(matrix.tile(0, matrix.rows), row_lse)
 

@@ -6,6 +6,9 @@ once before. `from_dram`: an empty L2, each row once. `blocks`: many small CTAs,
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+
 from experiments.micro.pattern import (
     ACCESS_BYTES,
     MIB,
@@ -21,7 +24,7 @@ from experiments.micro.pattern import (
 from traces.launch import Agents, CtaResources, KernelLaunch, WorkItem
 from traces.tensor import Tensor, TensorTable
 
-__all__ = ["blocks", "copy", "from_dram", "from_l2", "write"]
+__all__ = ["blocks", "copy", "from_dram", "from_l2", "spread", "write"]
 
 DEPTH = 4
 L2_BYTES_PER_CTA = 64 << 10
@@ -30,19 +33,32 @@ DRAM_BATCHES = 24
 """Waits of a thread in `from_dram`: enough to make the start and the end of the kernel small."""
 
 
-def from_l2(reading: int, grid: int, threads: int = 1024, depth: int = DEPTH) -> Pattern:
-    """The first `reading` CTAs of a grid read 64 KiB each, once, and then `L2_PASSES` times: compare the last launch.
+def from_l2(reading: Sequence[int], grid: int, threads: int = 1024, depth: int = DEPTH) -> Pattern:
+    """CTAs `reading` of a grid that fills the GPU read 64 KiB each, once, then `L2_PASSES` times: compare the last.
 
-    A grid that fills the GPU has them on SMs that follow each other in the CTA order; one of as many is spread.
+    The first of a grid are on SMs that follow each other in the CTA order.
     """
     row_bytes = threads * ACCESS_BYTES
     table = TensorTable()
     rows = max(L2_BYTES_PER_CTA // row_bytes, depth)
-    data = buffer(table, "buffer", reading * rows * row_bytes, row_bytes)
+    data = buffer(table, "buffer", len(reading) * rows * row_bytes, row_bytes)
+    rank = {cta: number for number, cta in enumerate(reading)}
     launches = tuple(
-        _read(name, data, reading, threads, n, depth, grid) for name, n in (("touch", 1), ("read", L2_PASSES))
+        _read(name, data, rank, threads, n, depth, grid) for name, n in (("touch", 1), ("read", L2_PASSES))
     )
-    return Pattern(f"L2 to {reading} CTAs", table.tensors, launches)
+    return Pattern(f"L2 to {len(reading)} CTAs", table.tensors, launches)
+
+
+def spread(count: int, gpcs: Sequence[int]) -> list[int]:
+    """The first `count` CTAs of a grid of one per SM when one is taken from each GPC in turn.
+
+    Args:
+        gpcs: GPC of the SM of each CTA.
+    """
+    members: dict[int, list[int]] = {}
+    for cta, gpc in enumerate(gpcs):
+        members.setdefault(gpc, []).append(cta)
+    return [cta for turn in zip_longest(*members.values()) for cta in turn if cta is not None][:count]
 
 
 def from_dram(sms: int, threads: int = 1024, access_bytes: int = ACCESS_BYTES, depth: int = DEPTH) -> Pattern:
@@ -50,7 +66,9 @@ def from_dram(sms: int, threads: int = 1024, access_bytes: int = ACCESS_BYTES, d
     row_bytes = threads * access_bytes
     table = TensorTable()
     data = buffer(table, "buffer", sms * depth * DRAM_BATCHES * row_bytes, row_bytes)
-    return Pattern(f"DRAM to {sms} SMs", table.tensors, (_read("read", data, sms, threads, 1, depth),))
+    return Pattern(
+        f"DRAM to {sms} SMs", table.tensors, (_read("read", data, {cta: cta for cta in range(sms)}, threads, 1, depth),)
+    )
 
 
 def copy(mib: int, ctas: int, threads: int = 1024, access_bytes: int = ACCESS_BYTES, depth: int = DEPTH) -> Pattern:
@@ -97,12 +115,19 @@ def blocks(ctas: int, threads: int, shared_bytes: int, scale: bool) -> Pattern:
 
 
 def _read(
-    name: str, data: Tensor, ctas: int, threads: int, passes: int, depth: int = DEPTH, grid: int = 0
+    name: str,
+    data: Tensor,
+    rank: Mapping[int, int],
+    threads: int,
+    passes: int,
+    depth: int = DEPTH,
+    grid: int = 0,
 ) -> KernelLaunch:
-    """`ctas` CTAs read every `ctas`-th row; a `grid` of more CTAs has others, which do nothing."""
+    """The n CTAs of `rank` (CTA → its number) read every n-th row; others of a `grid` do nothing."""
+    ctas = len(rank)
 
     def work(cta: int) -> tuple[WorkItem, ...]:
-        return (WorkItem((every(data, cta, ctas),), ()),) * passes if cta < ctas else ()
+        return (WorkItem((every(data, rank[cta], ctas),), ()),) * passes if cta in rank else ()
 
     return kernel(name, max(ctas, grid), threads, work, readers(groups_of(threads), depth))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -93,8 +93,10 @@ def _l2(folder: Path, gpu: GpuSpec, advance: Advance) -> list[Curve]:
     simulated: dict[str, dict[float, float]] = {name: {} for name in places}
     for name, x in stepped([(name, x) for name, reads in places.items() for x in reads], advance):
         read = places[name][x]
-        reading = read.sms * read.ctas_per_sm
-        grid = reading if name == "sms_l2_spread" else gpu.sm.count * read.ctas_per_sm
+        reading: Sequence[int] = range(read.sms * read.ctas_per_sm)
+        if name == "sms_l2_spread":
+            reading = scaling.spread(read.sms, [gpu.sm.gpc_of_sm[sm] for sm in gpu.sm.cta_order])
+        grid = gpu.sm.count * read.ctas_per_sm
         kernel = run(scaling.from_l2(reading, grid, read.threads, read.depth), gpu)[-1]
         simulated[name][x] = kernel.sm_read_bytes / (kernel.cycles - gpu.sm.kernel_overhead_cycles)
     shapes = [

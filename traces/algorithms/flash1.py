@@ -110,18 +110,23 @@ def plan(problem: AttentionProblem, schedule: Flash1Schedule) -> Plan:
     query_bytes = schedule.tile_q * (p.dim * (p.storage.element_bytes + 4) + 4)  # Q, O and LSE
     shared = schedule.stages * query_bytes + 2 * schedule.tile_kv * p.dim * p.kv_storage.element_bytes
     resources = CtaResources(threads, min(registers, MAX_REGISTERS), shared)
-    # A product of mma.sync has 16 rows; warps that have no 16 for themselves share the columns instead.
-    warps, columns = schedule.warps, schedule.warps // min(schedule.warps, schedule.tile_q // 16)
+    warps, columns = schedule.warps, schedule.warps // row_warps(schedule)
     launch = KernelLaunch(
         "flash1_forward", p.batch * p.heads, resources, work, agents, warps=warps, warp_columns=columns
     )
     return Plan(name, p, schedule, table.tensors, (launch,), ("Q", "K", "V"), ("O", "LSE"))
 
 
+def row_warps(schedule: Flash1Schedule) -> int:
+    """Warps along the rows of a product of mma.sync, which has 16; others share the columns."""
+    return min(schedule.warps, schedule.tile_q // 16)
+
+
 def flash1_head(matrices: tuple[Matrix, ...], diagonal: int, scale: float, schedule: Flash1Schedule) -> Program:
     """One head, algorithm 1. Within an outer step, `stages` - 1 query blocks are copied ahead, as in the release."""
     q, k, v, o, lse, *scratch = matrices
     tile_q, tile_kv, d = schedule.tile_q, schedule.tile_kv, v.cols
+    part_sums = schedule.warps // row_warps(schedule) if row_warps(schedule) < schedule.warps else 0
     finished = q.rows - (scratch[0].rows if scratch else 0)  # rows before those of O_running
 
     def fetch(step: int, row: int, rows: int) -> Program:
@@ -160,6 +165,9 @@ def flash1_head(matrices: tuple[Matrix, ...], diagonal: int, scale: float, sched
             if number == 0:
                 yield Wait(v_tile)
             output = yield Matmul(probabilities, v_tile, (tile_q, d, tile_kv), output, a_in_registers=True)
+            for _ in range(part_sums):  # the warps add their keys' parts of O in shared memory, one after another
+                size = 4 * tile_q * d
+                output = yield Vector(lambda acc: acc, (output,), instructions=tile_q * d, shared_bytes=2 * size)
             output, row_lse = yield Vector(finish, (maximum, total, output), instructions=2 * tile_q * d, results=2)
             last = step == steps - 1
             yield Store(o.tile(row, rows) if last else scratch[0].tile(row - finished, rows), output)

@@ -109,8 +109,8 @@ def test_does_a_chase_visit_every_line_before_any_again() -> None:
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
-        (scaling.from_l2(3, 132), {"touch": (3 * 65536, 0), "read": (24 * 3 * 65536, 0)}),
-        (scaling.from_l2(2, 2, 256, 1), {"touch": (2 * 65536, 0), "read": (24 * 2 * 65536, 0)}),
+        (scaling.from_l2(range(3), 132), {"touch": (3 * 65536, 0), "read": (24 * 3 * 65536, 0)}),
+        (scaling.from_l2((5, 0), 8, 256, 1), {"touch": (2 * 65536, 0), "read": (24 * 2 * 65536, 0)}),
         (scaling.from_dram(2, 64), {"read": (2 * 4 * 24 * 64 * 16, 0)}),
         (scaling.copy(4, 264), {"copy before": (MIB, MIB), "copy": (4 * MIB, 4 * MIB)}),
         (scaling.write(4, 264), {"write before": (0, MIB), "write": (0, 4 * MIB)}),
