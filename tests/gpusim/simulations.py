@@ -65,4 +65,5 @@ def whole_sums(rows: Mapping[str, NDArray[np.float64]]) -> dict[str, int]:
 def counts(result: Result, counter: C) -> Counter[str]:
     """Bytes of one counter by tensor, over all kernels."""
     table = result.counts
-    return Counter({t.name: 32 * int(table[t.index, counter]) for t in result.plan.tensors})
+    names = result.kernels[0].dirty_bytes  # the plan's tensors, and what a flush leaves
+    return Counter({name: 32 * int(table[index, counter]) for index, name in enumerate(names)})

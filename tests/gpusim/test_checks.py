@@ -64,8 +64,8 @@ def balanced(plan: Plan) -> tuple[KernelResult, MemorySystem]:
     kept: list[MemorySystem] = []
 
     class Kept(MemorySystem):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
             kept.append(self)
 
     with pytest.MonkeyPatch.context() as patch:

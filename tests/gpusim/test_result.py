@@ -172,13 +172,12 @@ def test_does_the_timeline_hold_exactly_what_is_counted(plan: Plan, size: str, l
 
 
 def test_is_the_memory_side_cache_in_the_document_only_where_there_is_one() -> None:
-    plan = plan_of("flash2", heads=2, seq=512, dim=64)
-    without = run(plan, "l2.size=64KiB").to_dict()
-    document = run(plan, "l2.size=64KiB", "memory_side_cache.size=64MiB").to_dict()
+    plan = plan_of("naive", heads=1, seq=512, dim=64)
+    small = ("l2.size=64KiB", "noc.coalescer=none")
+    without = run(plan, *small).to_dict()
+    document = run(plan, *small, "memory_side_cache.size=64MiB").to_dict()
     assert "memory_side_hit_bytes" not in without["total"]
     assert document["total"]["memory_side_hit_bytes"] > 0
-    for k in (*document["kernels"], document["total"]):
-        beyond_l2 = k["memory_side_hit_bytes"] + k["dram_read_bytes"]
-        # Not equal: what comes sooner is evicted and merged a little differently.
-        assert beyond_l2 == pytest.approx(without["total"]["dram_read_bytes"], rel=0.01)
+    # What it holds is not read from DRAM. (That its hits and DRAM reads are all that the L2 asks for, `run` checks.)
+    assert document["total"]["dram_read_bytes"] < without["total"]["dram_read_bytes"] / 2
     assert sum(t["memory_side_hit_bytes"] for t in document["by_tensor"].values()) > 0

@@ -126,7 +126,6 @@ def flash1_head(matrices: tuple[Matrix, ...], diagonal: int, scale: float, sched
     """One head, algorithm 1. Within an outer step, `stages` - 1 query blocks are copied ahead, as in the release."""
     q, k, v, o, lse, *scratch = matrices
     tile_q, tile_kv, d = schedule.tile_q, schedule.tile_kv, v.cols
-    part_sums = schedule.warps // row_warps(schedule) if row_warps(schedule) < schedule.warps else 0
     finished = q.rows - (scratch[0].rows if scratch else 0)  # rows before those of O_running
 
     def fetch(step: int, row: int, rows: int) -> Program:
@@ -165,9 +164,6 @@ def flash1_head(matrices: tuple[Matrix, ...], diagonal: int, scale: float, sched
             if number == 0:
                 yield Wait(v_tile)
             output = yield Matmul(probabilities, v_tile, (tile_q, d, tile_kv), output, a_in_registers=True)
-            for _ in range(part_sums):  # the warps add their keys' parts of O in shared memory, one after another
-                size = 4 * tile_q * d
-                output = yield Vector(lambda acc: acc, (output,), instructions=tile_q * d, shared_bytes=2 * size)
             output, row_lse = yield Vector(finish, (maximum, total, output), instructions=2 * tile_q * d, results=2)
             last = step == steps - 1
             yield Store(o.tile(row, rows) if last else scratch[0].tile(row - finished, rows), output)

@@ -38,8 +38,7 @@ SLOW_MATMUL = 2 * 128 * 128 * 64 / 2048
 
 def near(low: float, vectors: int = 1) -> Any:
     """`low`, and the latency of so many vector steps."""
-    slack = vectors * JITTER_CYCLES / 2
-    return pytest.approx(low + vectors * SYNC_CYCLES + slack, abs=slack + 1e-6)
+    return pytest.approx(low + vectors * SYNC_CYCLES, abs=vectors * JITTER_CYCLES / 2 + 1e-6)
 
 
 def matmul(asynchronous: bool = False) -> Matmul:
@@ -115,6 +114,50 @@ def test_do_two_ctas_take_turns_on_the_vector_pipes() -> None:
 
     assert run(one_sm(), toy(lambda a: [program(a)])).cycles == near(1000)
     assert run(one_sm(), toy(lambda a: [program(a)], ctas=2)).cycles == near(2000)
+
+
+@pytest.mark.parametrize("instruction", ("mma_sync", "wgmma"))
+def test_does_fp32_work_hold_up_products_that_are_issued_like_it(instruction: str) -> None:
+    def work(a: Matrix) -> Program:
+        yield vector(1000)
+
+    def multiply(a: Matrix) -> Program:
+        yield matmul()
+
+    gpu = one_sm("sm.mma_sync_efficiency=1", "sm.wgmma_efficiency=1")
+    cycles = run(gpu, toy(lambda a: [work(a), multiply(a)], instruction=instruction)).cycles
+    alone = run(gpu, toy(lambda a: [multiply(a)], instruction=instruction))
+    fetch = alone.shared_read_bytes / 128
+    if instruction == "wgmma":
+        assert cycles == near(max(1000, alone.cycles))
+    else:
+        assert fetch < 1000 and cycles == pytest.approx(1000 + alone.cycles - fetch)
+
+
+@pytest.mark.parametrize("ahead", (False, True))
+def test_do_warps_that_fetch_ahead_multiply_meanwhile(ahead: bool) -> None:
+    def program(a: Matrix) -> Program:
+        yield matmul()
+
+    plan = toy(lambda a: [program(a)], instruction="mma_sync")
+    plan = replace(plan, launches=tuple(replace(launch, fetch_ahead=ahead) for launch in plan.launches))
+    kernel = run(one_sm("sm.mma_sync_efficiency=1"), plan)
+    fetch = kernel.shared_read_bytes / 128
+    depth = MATMUL_LATENCY_CYCLES["mma_sync"]
+    product = kernel.flops / one_sm().tensor_flops_per_clk("fp16")
+    assert kernel.cycles == pytest.approx((max(fetch, product) if ahead else fetch + product) + depth)
+
+
+@pytest.mark.parametrize(("warps", "columns"), ((8, 1), (8, 2), (8, 4), (4, 4)))
+def test_do_warps_read_a_of_their_rows_and_b_of_their_columns(warps: int, columns: int) -> None:
+    def program(a: Matrix) -> Program:
+        yield matmul()
+
+    plan = toy(lambda a: [program(a)], instruction="mma_sync")
+    shared = tuple(replace(launch, warps=warps, warp_columns=columns) for launch in plan.launches)
+    m, n, k = matmul().shape
+    read = run(one_sm(), replace(plan, launches=shared)).shared_read_bytes
+    assert read == 2 * k * (columns * m + warps // columns * n)
 
 
 @pytest.mark.parametrize("ctas", (1, 2, 3, 8))
