@@ -33,8 +33,9 @@ paper = "Dao et al. 2023, Flash-Decoding; splits as in FlashAttention-2 (arXiv:2
 order = 210
 default_shape = {"seq": 1, "seq_kv": 4096}
 
-COMBINE_IN_FLIGHT = 2
-"""Partial tiles of O that a combine CTA has under way; fitted to the time of our own kernel."""
+COMBINE_UNROLL = 16
+"""Splits to a round of our own combine kernel's loop, which has two partial tiles of O under way (fitted to its time);
+what is left over it takes one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,8 @@ class SplitDecoding:
         launch = decode_launch(name, self._problem, self._schedule, ctas, work, finish)
         if self._partials is None:
             return (launch,)
-        return launch, self._partials.combine(self.blocks.o, self.blocks.lse, in_flight=COMBINE_IN_FLIGHT)
+        in_flight = 2 if self._partials.splits >= COMBINE_UNROLL else 1
+        return launch, self._partials.combine(self.blocks.o, self.blocks.lse, in_flight=in_flight)
 
     def traffic(self) -> Traffic:
         """SM-port bytes of everything but the results."""
