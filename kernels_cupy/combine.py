@@ -11,6 +11,8 @@ from traces.combine import combine_rows_per_cta
 from traces.launch import KernelLaunch, Plan
 
 SOURCE = Path(__file__).with_suffix(".cu")
+COMBINE_LOADS = 2
+"""Partial tiles of O that the unrolled loop has under way; fitted to its time."""
 REDUCE_SOURCE = Path(__file__).with_name("reduce_partitions.cu")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kernels_cupy.combine import COMBINE_LOADS
 from kernels_cupy.kernel import KernelSpec, c_type, require_supported, starts
 from kernels_cupy.latent import LATENT_SOURCE, check_latent, latent_tiles
 from traces.combine import MAX_SPLITS
@@ -73,7 +74,8 @@ def preferred_tiles(p: AttentionProblem, packed: bool, sm_count: int) -> dict[st
     }
     if not packed:
         return tiles
-    return tiles | ({"splits": splits} if warps == 8 else {}) | {"cta_slots": per_sm * sm_count}
+    tiles |= {"cta_slots": per_sm * sm_count, "combine_loads": COMBINE_LOADS}
+    return tiles | ({"splits": splits} if warps == 8 else {})
 
 
 def _filled(ctas: int, slots: int) -> float:

@@ -130,7 +130,7 @@ def own_cases(gpu: str = "h200", path: Path | None = None) -> list[Case]:
     return [_own_case(run) for run in own_runs(gpu, path)]
 
 
-TIME_KEYS = ("softmax_instructions",)
+TIME_KEYS = ("softmax_instructions", "combine_loads")
 """Schedule keys that say how long a kernel takes and not what it does: as they are now, not as they were measured."""
 
 

@@ -114,7 +114,17 @@ def plan(problem: AttentionProblem, schedule: Flash2BackwardSchedule) -> Plan:
     resources = CtaResources(schedule.warps * 32, 255, shared_bytes(p, schedule))
     ctas, columns = key_blocks * p.batch * p.heads, schedule.warps // schedule.row_warps
     family, warps = schedule.instruction, schedule.warps
-    main = KernelLaunch("flash2_backward", ctas, resources, work, agents, family, warps, warp_columns=columns)
+    main = KernelLaunch(
+        "flash2_backward",
+        ctas,
+        resources,
+        work,
+        agents,
+        family,
+        warps,
+        warp_columns=columns,
+        fetch_ahead=True,  # as in the forward pass: the release has one `gemm` for both
+    )
     rows = schedule.row_tile, schedule.row_pass
     launches = (
         preprocess(t, *rows),

@@ -23,6 +23,7 @@ SCHEDULES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "dequantise": st.sampled_from(("shared", "registers")),
         "splits": st.sampled_from((0, 0, 1, 2, 3, 7, 40)),
         "cta_slots": st.integers(1, 40),
+        "combine_loads": st.integers(1, 16),
     }
 )
 FEATURES = decoding.FEATURES

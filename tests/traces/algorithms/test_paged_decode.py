@@ -28,6 +28,7 @@ SCHEDULES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "dequantise": st.sampled_from(("shared", "registers")),
         "splits": st.sampled_from((0, 0, 1, 3, 40)),
         "cta_slots": st.integers(1, 40),
+        "combine_loads": st.integers(1, 16),
         "partition": st.sampled_from((16, 64, 512)),
         "seed": st.integers(0, 3),
     }
