@@ -11,7 +11,7 @@ help:
 	@echo "make test      formatting, lint, types and tests"
 	@echo "make lint      formatting, lint and types only"
 	@echo "make bench     speed and accuracy benchmarks"
-	@echo "make accuracy  simulate all that was measured (about an hour of one core), write the tables of README and docs"
+	@echo "make accuracy  simulate all that was measured (about 40 minutes of one core), write the tables of README and docs"
 	@echo "make clean     remove .venv and caches"
 
 demo: $(VENV)/.installed
