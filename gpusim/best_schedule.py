@@ -250,7 +250,8 @@ def _pipes(launch: KernelLaunch, item: WorkItem, gpu: GpuSpec) -> dict[str, floa
     """Cycles that one work item keeps each part of an SM busy, and those of its longest agent alone."""
     table = ProgramTable(gpu)
     agents = table.ranges[table.program_of(launch, item)]
-    ops, costs = table.ops[: table.used], table.costs[: table.used]
+    steps = table.steps[: table.used]
+    ops, costs = table.ops[steps], table.costs[steps]
     moved = ops[:, oc.RUNS] * ops[:, oc.RUN_BYTES]
     read, written = (float(np.sum(moved[ops[:, oc.CODE] == code])) for code in (oc.LOAD, oc.STORE))
     return {

@@ -104,7 +104,7 @@ class _Kernel:
         # The first query block of a causal kernel may see no key, and multiply nothing; then the last one does.
         next(items for index in reversed(range(launch.work_count)) if (items := self._items(index)))
         # Tensor cores draw so much power that the clock comes down.
-        busy = bool(np.any(self._programs.ops[: self._programs.used, oc.CODE] == oc.MATMUL))
+        busy = bool(np.any(self._programs.ops[: self._programs.kinds, oc.CODE] == oc.MATMUL))
         self._gpu = gpu.at_clock(gpu.clock_hz("sustained")) if busy else gpu
         memory.run_at(self._gpu, self._occupancy * (launch.resources.shared_bytes + RESERVED_SHARED_BYTES))
         streamed = launch.instruction == "wgmma" or launch.fetch_ahead

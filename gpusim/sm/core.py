@@ -30,7 +30,6 @@ from gpusim.sm.opcodes import (
     LOAD,
     MATMUL,
     NEXT_ITEM,
-    OFFSET,
     PAGE_BYTES,
     PHASES,
     PITCH,
@@ -130,13 +129,13 @@ def _jitter(row: int, pc: int, item: int) -> float:
 
 
 @njit
-def _multiply(s: Any, m: Any, sm: int, program: int, row: int, pc: int, t: float) -> None:
+def _multiply(s: Any, m: Any, sm: int, program: int, row: int, kind: int, t: float) -> None:
     """A matrix product: operands through the shared-memory pipe, and then or meanwhile the tensor cores."""
-    op = s.ops[pc]
+    op = s.ops[kind]
     fetch = max(t, s.shared_free[sm])
-    fetched = fetch + s.costs[pc, SHARED_CYCLES]
+    fetched = fetch + s.costs[kind, SHARED_CYCLES]
     s.shared_free[sm] = fetched
-    cycles = s.costs[pc, TENSOR_CYCLES]
+    cycles = s.costs[kind, TENSOR_CYCLES]
     if s.streamed:
         start = max(t, s.tensor_free[sm])
         end = max(start + cycles, fetched)
@@ -144,7 +143,7 @@ def _multiply(s: Any, m: Any, sm: int, program: int, row: int, pc: int, t: float
         start = max(fetched, s.tensor_free[sm])
         end = start + cycles
     s.tensor_free[sm] = end
-    done = end + s.costs[pc, LATENCY_CYCLES]
+    done = end + s.costs[kind, LATENCY_CYCLES]
     s.busy[0] += cycles
     record_activity(m, TENSOR_BUSY, end - cycles, end)
     s.totals[0] += op[FLOPS]
@@ -159,14 +158,14 @@ def _multiply(s: Any, m: Any, sm: int, program: int, row: int, pc: int, t: float
 
 
 @njit
-def _row_work(s: Any, m: Any, sm: int, row: int, pc: int, t: float) -> None:
+def _row_work(s: Any, m: Any, sm: int, row: int, pc: int, kind: int, t: float) -> None:
     """Work on the vector pipes, which the SM's agents share."""
-    op = s.ops[pc]
+    op = s.ops[kind]
     start = max(t, s.vector_free[sm])
-    cycles = s.costs[pc, VECTOR_CYCLES]
+    cycles = s.costs[kind, VECTOR_CYCLES]
     s.vector_free[sm] = start + cycles
-    if s.costs[pc, TENSOR_CYCLES]:  # mma.sync reads registers and is issued as any instruction: they take turns
-        s.tensor_free[sm] = max(s.tensor_free[sm], start) + s.costs[pc, TENSOR_CYCLES]
+    if s.costs[kind, TENSOR_CYCLES]:  # mma.sync reads registers and is issued as any instruction: they take turns
+        s.tensor_free[sm] = max(s.tensor_free[sm], start) + s.costs[kind, TENSOR_CYCLES]
     # Warps take turns: work waits for what is queued, at most one turn of its own length per other agent.
     sharing = 1
     first = sm * s.ctas_per_sm * s.agents
@@ -179,7 +178,7 @@ def _row_work(s: Any, m: Any, sm: int, row: int, pc: int, t: float) -> None:
     record_activity(m, VECTOR_BUSY, start, start + cycles)
     s.totals[1] += op[SHARED_READ]
     s.totals[2] += op[SHARED_WRITE]
-    s.time[row] = done + s.costs[pc, LATENCY_CYCLES] + JITTER_CYCLES * (_jitter(row, pc, s.item[row]) - 0.5)
+    s.time[row] = done + s.costs[kind, LATENCY_CYCLES] + JITTER_CYCLES * (_jitter(row, pc, s.item[row]) - 0.5)
 
 
 @njit
@@ -203,19 +202,20 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     if pc >= s.ranges[program, row - slot * s.agents, 1]:
         _finish_item(s, sm, slot, row, t)
         return
-    op = s.ops[pc]
+    kind = s.steps[pc]
+    op = s.ops[kind]
     code = op[CODE]
     s.row[row] = pc + 1
     if code in (LOAD, STORE, REDUCE):
         tensor = s.tensors[program, op[SLOT]]
-        offset, page_bytes = op[OFFSET], op[PAGE_BYTES]
+        offset, page_bytes = s.offsets[pc], op[PAGE_BYTES]
         if page_bytes:
             done = _access(m, sm, op, tensor, offset, t, s.items[slot, item, op[BASE] :], page_bytes)
         else:
             done = _access(m, sm, op, tensor, s.items[slot, item, op[BASE]] + offset, t, None, 0)
         if code == LOAD:
             s.tokens[row, op[TOKEN]] = done
-            s.shared_free[sm] = max(t, s.shared_free[sm]) + s.costs[pc, SHARED_CYCLES]  # the tile's landing
+            s.shared_free[sm] = max(t, s.shared_free[sm]) + s.costs[kind, SHARED_CYCLES]  # the tile's landing
             s.time[row] = t + ISSUE_CYCLES
         else:
             s.time[row] = done
@@ -226,9 +226,9 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
                 record_activity(m, MEMORY_WAIT, t, done)
             s.time[row] = done
     elif code == MATMUL:
-        _multiply(s, m, sm, program, row, pc, t)
+        _multiply(s, m, sm, program, row, kind, t)
     elif code == VECTOR:
-        _row_work(s, m, sm, row, pc, t)
+        _row_work(s, m, sm, row, pc, kind, t)
     elif code == ARRIVE:
         when = t
         if op[TOKEN] >= 0:

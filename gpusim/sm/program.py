@@ -37,22 +37,33 @@ NO_COST: Costs = (0.0, 0.0, 0.0, 0.0)
 class ProgramTable:
     """All operations compiled so far; grows by doubling.
 
+    A program repeats a few operations on other tiles, so a step is an operation's number and a tile's offset: a causal
+    kernel of 131072 rows has ten million steps, and some hundred operations.
+
     Attributes:
-        ops, costs: operation columns (`gpusim.sm.opcodes`), integer and float.
-        ranges: [program * agents + agent] → (first row, past the last row).
+        ops, costs: the operations' columns (`gpusim.sm.opcodes`), integer and float; `kinds` rows are in use.
+        steps, offsets: row of `ops` of each step, and what stands in for its OFFSET; `used` are in use.
+        ranges: [program * agents + agent] → (first step, past the last step).
         agents: agents per work item of the current kernel.
     """
 
     def __init__(self, gpu: GpuSpec) -> None:
         self._gpu = gpu
-        self.ops: NDArray[np.int64] = np.zeros((1024, oc.INT_COLUMNS), np.int64)
-        self.costs: NDArray[np.float64] = np.zeros((1024, oc.FLOAT_COLUMNS))
-        self.used = 0
+        self.ops: NDArray[np.int64] = np.zeros((64, oc.INT_COLUMNS), np.int64)
+        self.costs: NDArray[np.float64] = np.zeros((64, oc.FLOAT_COLUMNS))
+        self.steps: NDArray[np.int32] = np.zeros(1024, np.int32)
+        self.offsets: NDArray[np.int64] = np.zeros(1024, np.int64)
         self.start_kernel()
+
+    @property
+    def kinds(self) -> int:
+        """Operations that differ in more than their offset."""
+        return len(self._kinds)
 
     def start_kernel(self) -> None:
         """Forget the programs of the kernel before."""
         self.used = 0
+        self._kinds: dict[tuple[float, ...], int] = {}
         self.ranges: list[list[tuple[int, int]]] = []
         self._known: dict[Any, int] = {}
         self._barriers: dict[Barrier, int] = {}
@@ -77,21 +88,30 @@ class ProgramTable:
         rows = []
         for ints, floats in zip(compiler.ints, compiler.floats, strict=True):
             first = self.used
-            self._append(
-                np.array(ints, np.int64).reshape(-1, oc.INT_COLUMNS), np.array(floats).reshape(-1, oc.FLOAT_COLUMNS)
-            )
+            self._append(ints, floats)
             rows.append((first, self.used))
         self.ranges.append(rows)
         return len(self.ranges) - 1
 
-    def _append(self, ints: NDArray[np.int64], floats: NDArray[np.float64]) -> None:
+    def _append(self, ints: list[list[int]], floats: list[list[float]]) -> None:
         end = self.used + len(ints)
-        while end > len(self.ops):
+        while end > len(self.steps):
+            self.steps = np.concatenate([self.steps, np.zeros_like(self.steps)])
+            self.offsets = np.concatenate([self.offsets, np.zeros_like(self.offsets)])
+        for step, (op, costs) in enumerate(zip(ints, floats, strict=True), self.used):
+            self.offsets[step] = op[oc.OFFSET]
+            op[oc.OFFSET] = 0
+            self.steps[step] = self._kind_of(op, costs)
+        self.used = end
+
+    def _kind_of(self, op: list[int], costs: list[float]) -> int:
+        """Row of an operation, which is added if it is new."""
+        kind = self._kinds.setdefault((*op, *costs), len(self._kinds))
+        if kind == len(self.ops):
             self.ops = np.concatenate([self.ops, np.zeros_like(self.ops)])
             self.costs = np.concatenate([self.costs, np.zeros_like(self.costs)])
-        self.ops[self.used : end] = ints
-        self.costs[self.used : end] = floats
-        self.used = end
+        self.ops[kind], self.costs[kind] = op, costs
+        return kind
 
 
 class _Token:

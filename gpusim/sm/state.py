@@ -19,6 +19,7 @@ from gpusim.sm import opcodes as oc
 from gpusim.sm.program import ProgramTable
 
 _INT, _F64, _I64 = types.int64, types.float64[::1], types.int64[::1]
+_I32 = types.int32[::1]
 _I64_2D, _F64_2D = types.int64[:, ::1], types.float64[:, ::1]
 
 FIELDS: list[tuple[str, Any]] = [
@@ -26,6 +27,8 @@ FIELDS: list[tuple[str, Any]] = [
     ("agents", _INT),
     ("ops", _I64_2D),
     ("costs", _F64_2D),
+    ("steps", _I32),
+    ("offsets", _I64),
     ("ranges", types.int64[:, :, ::1]),  # [program, agent, first and past last row]
     ("items", types.int64[:, :, ::1]),  # [CTA slot, item, program then the views' addresses]
     ("tensors", _I64_2D),  # [program, view slot] → tensor index
@@ -72,9 +75,13 @@ structref.define_proxy(SmState, _SmType, [name for name, _ in FIELDS])
 
 
 @njit
-def _set_programs(s: Any, ops: Any, costs: Any, ranges: Any, tensors: Any, count: Any, opened: Any) -> None:
+def _set_programs(
+    s: Any, ops: Any, costs: Any, steps: Any, offsets: Any, ranges: Any, tensors: Any, count: Any, opened: Any
+) -> None:
     s.ops = ops
     s.costs = costs
+    s.steps = steps
+    s.offsets = offsets
     s.ranges = ranges
     s.tensors = tensors
     s.barrier_count = count
@@ -97,6 +104,8 @@ class SmArray:
             "agents": agents,
             "ops": np.zeros((1, oc.INT_COLUMNS), np.int64),
             "costs": np.zeros((1, oc.FLOAT_COLUMNS)),
+            "steps": np.zeros(1, np.int32),
+            "offsets": np.zeros(1, np.int64),
             "ranges": np.zeros((1, agents, 2), np.int64),
             "items": np.zeros((slots, 1, 1), np.int64),
             "tensors": np.zeros((1, 1), np.int64),
@@ -143,7 +152,7 @@ class SmArray:
         tensors = np.zeros((len(tensor_rows), max(map(len, tensor_rows))), np.int64)
         for program, row in enumerate(tensor_rows):
             tensors[program, : len(row)] = row
-        _set_programs(self.state, table.ops, table.costs, ranges, tensors, count, opened)
+        _set_programs(self.state, table.ops, table.costs, table.steps, table.offsets, ranges, tensors, count, opened)
         self.values["barrier_count"], self.values["barrier_open"] = count, opened
         # Barriers that a later item names first: CTAs that run already have not touched them.
         new = slice(self._known_barriers, len(barriers))

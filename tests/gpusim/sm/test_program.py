@@ -26,11 +26,12 @@ def test_does_the_table_hold_the_operations_in_order() -> None:
     table = ProgramTable(load_gpu("h200"))
     program = table.program_of(plan.launches[0], plan.launches[0].work(0)[0])
     ((first, last),) = table.ranges[program]
-    codes = table.ops[first:last, oc.CODE].tolist()
+    ops = table.ops[table.steps[first:last]]
+    codes = ops[:, oc.CODE].tolist()
     # Q and K; wait for both; V under S = QK; softmax; wait for V; O += PV; normalise; store O and LSE.
     load, wait, mm, vec, store = oc.LOAD, oc.WAIT, oc.MATMUL, oc.VECTOR, oc.STORE
     assert codes == [load, load, wait, wait, load, mm, vec, wait, mm, vec, store, store]
-    loads = table.ops[first:last][np.array(codes) == load]
+    loads = ops[np.array(codes) == load]
     assert loads[:, oc.SLOT].tolist() == [0, 1, 2]
     assert np.all(loads[:, oc.RUNS] * loads[:, oc.RUN_BYTES] == 128 * 64 * 2)
     assert len(set(loads[:, oc.TOKEN].tolist())) == 3
@@ -41,8 +42,10 @@ def test_does_a_table_grow_without_losing_what_it_held() -> None:
     plan = ALGORITHMS["flash2"].plan(problem, ALGORITHMS["flash2"].default_schedule(problem, "mma_sync", 132))
     launch, table = plan.launches[0], ProgramTable(load_gpu("h200"))
     first = table.program_of(launch, launch.work(0)[0])
-    before = table.ops[slice(*table.ranges[first][0])].copy()
+    own = slice(*table.ranges[first][0])
+    before = table.ops[table.steps[own]], table.offsets[own].copy()
     for cta in range(1, launch.ctas):
         table.program_of(launch, launch.work(cta)[0])
-    assert len(table.ops) > 1024 and table.used == table.ranges[-1][0][1]
-    assert np.array_equal(table.ops[slice(*table.ranges[first][0])], before)
+    assert len(table.steps) > 1024 and table.used == table.ranges[-1][0][1]
+    assert table.kinds < 500  # a program repeats a few operations on other tiles
+    assert np.array_equal(table.ops[table.steps[own]], before[0]) and np.array_equal(table.offsets[own], before[1])
