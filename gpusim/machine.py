@@ -172,11 +172,11 @@ class _Kernel:
         lowest index left, and else the lowest one.
         """
         launch = self._launch
+        rank = cta % launch.cluster
         if not launch.queue:
             self._advance(launch)
-            self._lowest[cta % launch.cluster] += launch.cluster
+            self._lowest[rank] += launch.cluster
             return self._items(cta)
-        rank = cta % launch.cluster
         while (lowest := self._lowest[rank]) < launch.work_count:
             own = lowest + (cta - lowest) % launch.ctas
             free = own < launch.work_count and own % launch.cluster == rank and own not in self._taken

@@ -106,7 +106,10 @@ class ProgramTable:
 
     def _kind_of(self, op: list[int], costs: list[float]) -> int:
         """Row of an operation, which is added if it is new."""
-        kind = self._kinds.setdefault((*op, *costs), len(self._kinds))
+        columns = (*op, *costs)
+        if columns in self._kinds:
+            return self._kinds[columns]
+        kind = self._kinds[columns] = self.kinds
         if kind == len(self.ops):
             self.ops = np.concatenate([self.ops, np.zeros_like(self.ops)])
             self.costs = np.concatenate([self.costs, np.zeros_like(self.costs)])

@@ -23,13 +23,10 @@ import numpy as np
 from kernels_cupy.commented_csv import write_facts
 from kernels_cupy.counters import count_launches
 from kernels_cupy.errors import Unavailable
+from kernels_cupy.microbench.merging import METRICS
 from kernels_cupy.provenance import provenance
 
 SOURCE = Path(__file__).with_suffix(".cu")
-METRICS = {
-    "l2_read_sectors": "lts__t_sectors_srcunit_tex_op_read.sum",
-    "sm_read_bytes": "l1tex__m_xbar2l1tex_read_bytes.sum",
-}
 FIRST = (2, 124, 0)
 """SMs that are paired with every other."""
 MERGED = 1.2

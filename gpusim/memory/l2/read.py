@@ -53,9 +53,7 @@ def _fetch(
     latency = m.l2_latency
     if home == near:
         extra, longer = memory_read(m, line, home, slice_index, missing, now, tally)
-        ready = max(issue, now + max(wait, longer)) + latency + extra
-        _fill(m, near, line, ready)
-        return ready
+        return max(issue, now + max(wait, longer)) + latency + extra
     sectors = POPCOUNT[missing]
     tally[FABRIC_READ] += sectors
     latency += m.fabric_latency
@@ -69,13 +67,9 @@ def _fetch(
     if not absent:
         ready = max(issue, now + wait) + latency
         fill = home * SLOTS + slot_of(line)
-        if m.fill_line[fill] == line:
-            ready = max(ready, m.fill_ready[fill] + m.fabric_latency)
-        _fill(m, near, line, ready)
-        return ready
+        return max(ready, m.fill_ready[fill] + m.fabric_latency) if m.fill_line[fill] == line else ready
     extra, longer = memory_read(m, line, home, slice_index, absent, now, tally)
     ready = max(issue, now + max(wait, longer)) + latency + extra
-    _fill(m, near, line, ready)
     if m.cached and m.home_depth >= 0:
         _fill(m, home, line, ready - m.fabric_latency)
         if hint is None:
@@ -140,6 +134,7 @@ def read_line(
     if missing:
         tally[L2_MISS] += POPCOUNT[missing]
         ready = _fetch(m, partition, line, tag, set_index, missing, hint, now, issue, wait, tally)
+        _fill(m, partition, line, ready)
     else:
         ready = max(issue, now + wait) + m.l2_latency
         fill = partition * SLOTS + slot_of(line)
