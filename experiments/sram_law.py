@@ -4,7 +4,8 @@ python -m experiments.sram_law
 python -m experiments.sram_law --gpu h200 --heads 132 --batch 2 --html sram.html
 
 Theorem 2 of Dao et al. 2022 (arXiv:2205.14135): Theta(N^2 d^2 / M) HBM accesses with an SRAM of M, down to the Nd that
-cannot be avoided. Each GPU gets the tiles of `--schedule best`, the traffic is simulated. What is beyond compulsory
+cannot be avoided. Each GPU gets the key block and warps of `--schedule best` for the release's query rows: how many rows
+come past at a time is no matter to the law, only how many keys stay. The traffic is simulated. What is beyond compulsory
 (`excess`) is fitted by a power of M.
 """
 
@@ -35,6 +36,7 @@ from traces.problem import AttentionProblem
 __all__ = ["Point", "exponent", "main", "sweep"]
 
 SIZES_KIB = (32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+RELEASE_ROWS = 16
 HEADER = ("SRAM KiB", "Br", "Bc", "paper's Bc", "passes", "L2 MB", "HBM MB", "x compulsory", "ms")
 
 
@@ -68,7 +70,7 @@ def sweep(gpu: GpuSpec, problem: AttentionProblem, sizes_bytes: Sequence[int]) -
     points = []
     for size in sizes_bytes:
         machine = gpu.with_overrides([f"sm.shared_memory={size}B"])
-        plan, _ = best_plan("flash1", problem, machine)
+        plan, _ = best_plan("flash1", problem, machine, {"tile_q": RELEASE_ROWS})
         result = simulate(plan, machine).total()
         least = {name: moved for name, moved in compulsory_bytes(plan).items() if name != "O_running"}
         sram = machine.sm.shared_memory_per_cta_bytes

@@ -3,7 +3,8 @@
 //             TILE_KV keys, the warps' 16-key tiles in turn    One CTA owns a head. The outer loop keeps a block of K and V
 //            ┌────┬────┬────┬────┬────┬────┬────┬────┐         on chip; every block of 16 query rows comes past it, with
 //   16 rows  │ w0 │ w1 │ w2 │ w3 │ w0 │ w1 │ w2 │ w3 │         what memory has of its output: LSE, and O divided by its
-//            └────┴────┴────┴────┴────┴────┴────┴────┘         sum, in fp32. The warps add their parts of O in turn.
+//            └────┴────┴────┴────┴────┴────┴────┴────┘         sum, in fp32. Each warp makes P of its keys, and then, with
+//            all of P from shared memory, O of its columns, 16 at a time in turn.
 //
 // Macros: T, DIM, TILE_KV, STAGES (query blocks in shared memory), WARPS; and, as 0 or 1, CAUSAL, RUNNING (there is more
 // than one key block, so that O comes back), TOKEN_MAJOR (bshd). Head dimensions are multiples of 16.
@@ -19,14 +20,15 @@ constexpr int kRowBytes = DIM * sizeof(T);
 constexpr int kChunk = 16 / sizeof(T);
 constexpr int kQueryBytes = kRows * kRowBytes, kOutputBytes = kRows * DIM * 4;
 constexpr int kStageBytes = kQueryBytes + kOutputBytes + kRows * 4;
+constexpr int kOwn = (DIM / 16 + WARPS - 1) / WARPS;  // tiles of 16 columns of O, per warp
 using Row = SharedRows<kRowBytes>;
 using OutputRow = SharedRows<DIM * 4>;
+using ScoreRow = SharedRows<TILE_KV * sizeof(T)>;
 static_assert(kTiles * 16 * WARPS == TILE_KV && DIM % 16 == 0, "whole mma tiles per warp");
-static_assert(2 * WARPS * kRows * 4 <= kQueryBytes, "the warps' maxima and sums take the place of Q");
 
 // Where column `column` of row `row` of an output tile is.
-__device__ __forceinline__ float *output_at(char *tile, int row, int column) {
-    return reinterpret_cast<float *>(tile + OutputRow::offset(row, column / 4)) + column % 4;
+__device__ __forceinline__ const float *output_at(const char *tile, int row, int column) {
+    return reinterpret_cast<const float *>(tile + OutputRow::offset(row, column / 4)) + column % 4;
 }
 
 // scores = Q K^T of this warp's keys.
@@ -51,60 +53,52 @@ __device__ __forceinline__ void multiply_scores(float (&scores)[2 * kTiles][4], 
     }
 }
 
-// output = P V of this warp's keys, P rounded to T.
-__device__ __forceinline__ void multiply_output(float (&output)[DIM / 8][4], const float (&p)[2 * kTiles][4],
-                                                unsigned v_tile) {
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+// Whether this warp has an i-th tile of 16 columns of O, and where that starts.
+__device__ __forceinline__ int own_column(int i) { return (i * WARPS + static_cast<int>(threadIdx.x) / 32) * 16; }
+__device__ __forceinline__ bool owns(int i) { return DIM / 16 % WARPS == 0 || own_column(i) < DIM; }
+
+// output = P V, of this warp's columns.
+__device__ __forceinline__ void multiply_output(float (&output)[2 * kOwn][4], unsigned p_tile, unsigned v_tile) {
+    int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int n = 0; n < DIM / 8; n++)
+    for (int n = 0; n < 2 * kOwn; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++) output[n][e] = 0.0f;
 #pragma unroll
-    for (int step = 0; step < kTiles; step++) {
+    for (int step = 0; step < TILE_KV / 16; step++) {
         unsigned a[4];
-        as_operand<T>(a, p, step);
+        load_matrices(a, p_tile + ScoreRow::offset(lane % 16, 2 * step + lane / 16));
 #pragma unroll
-        for (int n = 0; n < DIM / 16; n++) {
+        for (int i = 0; i < kOwn; i++) {
+            if (!owns(i)) continue;
             unsigned b[4];
-            load_matrices_transposed(b, v_tile + Row::offset((step * WARPS + warp) * 16 + lane % 16, 2 * n + lane / 16));
-            multiply<T>(output[2 * n], a, b[0], b[1]);
-            multiply<T>(output[2 * n + 1], a, b[2], b[3]);
+            load_matrices_transposed(b, v_tile + Row::offset(step * 16 + lane % 16, own_column(i) / 8 + lane / 16));
+            multiply<T>(output[2 * i], a, b[0], b[1]);
+            multiply<T>(output[2 * i + 1], a, b[2], b[3]);
         }
     }
 }
 
-// The two numbers of the output tile that are this lane's in 8 columns from 8 n on, of the upper or the lower 8 rows.
-__device__ __forceinline__ float2 *own_pair(char *tile, int n, int half) {
+// output = inverse (output + decay tile): with what memory had of these rows, divided by the new sum.
+__device__ __forceinline__ void finish(float (&output)[2 * kOwn][4], const char *tile, const float (&decay)[2],
+                                       const float (&inverse)[2], bool held) {
     int lane = threadIdx.x % 32;
-    return reinterpret_cast<float2 *>(output_at(tile, lane / 4 + half * 8, n * 8 + lane % 4 * 2));
-}
-
-// tile = output + weight * tile, or just output. As many numbers are read before any is written as registers hold: the
-// compiler cannot tell that the addresses differ, and would wait for each number in turn.
-__device__ __forceinline__ void add_to(char *tile, const float (&output)[DIM / 8][4], const float (&weight)[2], bool held) {
-    constexpr int kTogether = DIM / 8 % 8 == 0 ? 8 : DIM / 8 % 4 == 0 ? 4 : 2;
 #pragma unroll
-    for (int first = 0; first < DIM / 8; first += kTogether) {
-        float2 sums[kTogether][2];
+    for (int n = 0; n < 2 * kOwn; n++)
 #pragma unroll
-        for (int n = 0; n < kTogether; n++)
-#pragma unroll
-            for (int half = 0; half < 2; half++)
-                sums[n][half] = held ? *own_pair(tile, first + n, half) : make_float2(0.0f, 0.0f);
-#pragma unroll
-        for (int n = 0; n < kTogether; n++)
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const float *own = output[first + n] + 2 * half;
-                float2 sum = sums[n][half];
-                *own_pair(tile, first + n, half) =
-                    make_float2(fmaf(weight[half], sum.x, own[0]), fmaf(weight[half], sum.y, own[1]));
-            }
-    }
+        for (int half = 0; half < 2; half++) {
+            float2 before = make_float2(0.0f, 0.0f);
+            int column = own_column(n / 2) + n % 2 * 8 + lane % 4 * 2;
+            if (held && owns(n / 2))
+                before = *reinterpret_cast<const float2 *>(output_at(tile, lane / 4 + half * 8, column));
+            float *own = output[n] + 2 * half;
+            own[0] = fmaf(decay[half], before.x, own[0]) * inverse[half];
+            own[1] = fmaf(decay[half], before.y, own[1]) * inverse[half];
+        }
 }
 
 // `running` is O of the rows from `finished` on, which see more than one key block.
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
     flash1_forward(const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, T *__restrict__ o, float *lse,
 #if RUNNING
                    float *running,
@@ -112,6 +106,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                    int heads, int group, int seq, int seq_kv, int finished, float scale) {
     extern __shared__ __align__(128) char shared[];
     char *k_tile = shared + STAGES * kStageBytes, *v_tile = k_tile + TILE_KV * kRowBytes;
+    char *p_tile = v_tile + TILE_KV * kRowBytes;
+    float *maxima = reinterpret_cast<float *>(p_tile + kRows * TILE_KV * sizeof(T)), *totals = maxima + WARPS * kRows;
     int b = blockIdx.x / heads, h = blockIdx.x % heads, kv_heads = heads / group;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, diagonal = seq_kv - seq;
     long long pitch = pitch_of<DIM, TOKEN_MAJOR>(heads), kv_pitch = pitch_of<DIM, TOKEN_MAJOR>(kv_heads);
@@ -159,104 +155,108 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         for (int ahead = 0; ahead < STAGES - 1; ahead++) fetch(step, first + ahead);
 
         for (int block = first; block < blocks; block++) {
-            fetch(step, block + STAGES - 1);
-            wait_copies<STAGES - 1>();
-            __syncthreads();  // this block, K and V are there for all
+            // This block, K and V are there for all; the block before has been read by all, and its rows are in memory.
+            if constexpr (STAGES == 1) {
+                __syncthreads();
+                fetch(step, block);
+                wait_copies<0>();
+                __syncthreads();
+            } else {
+                wait_copies<STAGES - 2>();
+                __syncthreads();
+                fetch(step, block + STAGES - 1);
+            }
             char *stage = stage_of(block), *o_tile = stage + kQueryBytes;
-            float *maxima = reinterpret_cast<float *>(stage), *totals = maxima + WARPS * kRows;
             const float *before = reinterpret_cast<const float *>(o_tile + kOutputBytes);
-            float scores[2 * kTiles][4], output[DIM / 8][4];
+            float scores[2 * kTiles][4], output[2 * kOwn][4];
             multiply_scores(scores, shared_address(stage), shared_address(k_tile));
 
             // A lane holds rows lane / 4 and + 8, of every 8 keys those at 2 (lane % 4) and + 1.
             int row = block * kRows + lane / 4, key = first_key + warp * 16 + lane % 4 * 2;
-            float maximum[2], total[2], decay[2], shift[2];
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 int end = CAUSAL ? min(seq_kv, row + half * 8 + diagonal + 1) : seq_kv;
-                maximum[half] = -CUDART_INF_F;
+                float maximum = -CUDART_INF_F;
 #pragma unroll
                 for (int n = 0; n < 2 * kTiles; n++)
 #pragma unroll
                     for (int e = 0; e < 2; e++) {
                         float &s = scores[n][2 * half + e];
                         if (key + n / 2 * 16 * WARPS + n % 2 * 8 + e >= end) s = -CUDART_INF_F;
-                        maximum[half] = fmaxf(maximum[half], s);
+                        maximum = fmaxf(maximum, s);
                     }
-                maximum[half] = lane_max<4>(maximum[half]);
+                maximum = lane_max<4>(maximum);
+                if (lane % 4 == 0) maxima[warp * kRows + lane / 4 + half * 8] = maximum;
             }
-            __syncthreads();  // Q has been read by all
-            if (lane % 4 == 0)
-#pragma unroll
-                for (int half = 0; half < 2; half++) maxima[warp * kRows + lane / 4 + half * 8] = maximum[half];
-            __syncthreads();
+            __syncthreads();  // all keys' maxima are there, and Q has been read by all
 
             // What memory has of a row is one key more, of score LSE and value O.
+            float decay[2], shift[2];
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 int r = lane / 4 + half * 8;
-                float top = step > 0 ? before[r] * kLog2E : -CUDART_INF_F;
+                float top = step > 0 ? before[r] * kLog2E : -CUDART_INF_F, total = 0.0f;
                 decay[half] = top;
 #pragma unroll
                 for (int w = 0; w < WARPS; w++) top = fmaxf(top, maxima[w * kRows + r] * scale_log2);
                 shift[half] = safe_maximum(top);
                 decay[half] = exp2_fast(decay[half] - shift[half]);
-                total[half] = 0.0f;
 #pragma unroll
                 for (int n = 0; n < 2 * kTiles; n++)
 #pragma unroll
                     for (int e = 0; e < 2; e++) {
                         float &s = scores[n][2 * half + e];
                         s = exp2_fast(fmaf(s, scale_log2, -shift[half]));
-                        total[half] += s;
+                        total += s;
                     }
-                total[half] = lane_sum<4>(total[half]);
-                if (lane % 4 == 0) totals[warp * kRows + r] = total[half];
+                total = lane_sum<4>(total);
+                if (lane % 4 == 0) totals[warp * kRows + r] = total;
             }
-            multiply_output(output, scores, shared_address(v_tile));
+#pragma unroll
+            for (int n = 0; n < 2 * kTiles; n++)
+                store_matrices(shared_address(p_tile) + ScoreRow::offset(lane % 16, 2 * (n / 2 * WARPS + warp) + n % 2),
+                               pack<T>(scores[n][0], scores[n][1]), pack<T>(scores[n][2], scores[n][3]));
+            __syncthreads();  // P and its row sums are there for all
+            multiply_output(output, shared_address(p_tile), shared_address(v_tile));
 
-            for (int turn = 0; turn < WARPS; turn++) {
-                if (warp == turn) {
-                    const float weight[2] = {turn > 0 ? 1.0f : decay[0], turn > 0 ? 1.0f : decay[1]};
-                    add_to(o_tile, output, weight, turn > 0 || step > 0);
-                }
-                __syncthreads();
+            float inverse[2];
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                float sum = decay[half];
+#pragma unroll
+                for (int w = 0; w < WARPS; w++) sum += totals[w * kRows + lane / 4 + half * 8];
+                inverse[half] = safe_inverse(sum);
+                if (warp == 0 && lane % 4 == 0 && row + half * 8 < seq)
+                    lse[row + half * 8] = sum > 0.0f ? shift[half] * kLn2 + logf(sum) : -CUDART_INF_F;
             }
-
-            // Each row's sum, and LSE; `inverse` goes where the row's maximum of warp 0 was.
-            if (warp == 0 && lane % 4 == 0)
-#pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    int r = lane / 4 + half * 8;
-                    float sum = decay[half];
-#pragma unroll
-                    for (int w = 0; w < WARPS; w++) sum += totals[w * kRows + r];
-                    maxima[r] = safe_inverse(sum);
-                    if (row + half * 8 < seq)
-                        lse[row + half * 8] = sum > 0.0f ? shift[half] * kLn2 + logf(sum) : -CUDART_INF_F;
-                }
-            __syncthreads();
+            finish(output, o_tile, decay, inverse, step > 0);
             bool last = !takes_part(block, step + 1);
-#pragma unroll 1
-            for (int i = threadIdx.x; i < kRows * DIM / 8; i += kThreads) {
-                int r = i / (DIM / 8), column = i % (DIM / 8) * 8;
-                long long at = block * kRows + r;
-                if (at >= seq) continue;
-                float4 left = *reinterpret_cast<float4 *>(output_at(o_tile, r, column));
-                float4 right = *reinterpret_cast<float4 *>(output_at(o_tile, r, column + 4));
-                float f = maxima[r];
-                left = make_float4(left.x * f, left.y * f, left.z * f, left.w * f);
-                right = make_float4(right.x * f, right.y * f, right.z * f, right.w * f);
-                if (last) {
-                    *reinterpret_cast<uint4 *>(o + at * pitch + column) =
-                        make_uint4(pack<T>(left.x, left.y), pack<T>(left.z, left.w), pack<T>(right.x, right.y),
-                                   pack<T>(right.z, right.w));
+#pragma unroll
+            for (int i = 0; i < kOwn; i++) {
+                if (!owns(i)) continue;
+                int column = own_column(i);
+                if (last) {  // by way of shared memory, where Q was: a lane has less than a sector of a row in T
+                    char *tile = stage + kRows * column * sizeof(T);
+#pragma unroll
+                    for (int n = 0; n < 2; n++) {
+                        const float(&f)[4] = output[2 * i + n];
+                        store_matrices(shared_address(tile) + SharedRows<16 * sizeof(T)>::offset(lane % 16, n),
+                                       pack<T>(f[0], f[1]), pack<T>(f[2], f[3]));
+                    }
+                    __syncwarp();
+                    store_tile<T, kRows, 16, kChunk, 32>(o, pitch, block * kRows, seq, column, DIM, tile);
                 } else {
-                    float4 *target = reinterpret_cast<float4 *>(running + (at - finished) * DIM + column);
-                    target[0] = left, target[1] = right;
+#pragma unroll
+                    for (int n = 0; n < 2; n++)
+#pragma unroll
+                        for (int half = 0; half < 2; half++) {
+                            const float *f = output[2 * i + n] + 2 * half;
+                            if (row + half * 8 < seq)
+                                *reinterpret_cast<float2 *>(running + (row + half * 8LL - finished) * DIM + column + n * 8 +
+                                                            lane % 4 * 2) = make_float2(f[0], f[1]);
+                        }
                 }
             }
-            __syncthreads();  // this block's buffer has been read by all, and its rows are in memory
         }
         wait_copies<0>();
         __syncthreads();  // the next K and V take the place of these

@@ -35,7 +35,6 @@ def kernels(plan: Plan) -> tuple[KernelSpec, ...]:
     require_supported(
         keys // s.warps <= MOST_KEYS, f"tile_kv {keys} is more than {MOST_KEYS} keys for each of {s.warps} warps"
     )
-    require_supported(4 * s.warps <= p.dim, f"warps {s.warps} are more than {p.dim // 4}, a quarter of dim {p.dim}")
     running = [t for t in plan.tensors if t.name == "O_running"]
     defines: dict[str, int | str] = {
         "T": c_type(p.storage),

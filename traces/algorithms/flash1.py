@@ -43,7 +43,7 @@ class Flash1Schedule(Schedule):
         tile_q: query rows per inner step (Br).
         tile_kv: key/value rows per outer step (Bc).
         stages: query blocks in shared memory: with 2, the next one is copied while this one is worked on.
-        warps: warps per CTA; those that have no 16 rows of S for themselves share columns.
+        warps: warps per CTA; those that have no 16 rows of S for themselves share columns, of S and then of O.
     """
 
     tile_q: int = 16
@@ -108,7 +108,8 @@ def plan(problem: AttentionProblem, schedule: Flash1Schedule) -> Plan:
     threads = 32 * schedule.warps
     registers = OTHER_REGISTERS + schedule.tile_q * (schedule.tile_kv + p.dim) // threads
     query_bytes = schedule.tile_q * (p.dim * (p.storage.element_bytes + 4) + 4)  # Q, O and LSE
-    shared = schedule.stages * query_bytes + 2 * schedule.tile_kv * p.dim * p.kv_storage.element_bytes
+    exchanged = schedule.tile_q * (schedule.tile_kv * p.storage.element_bytes + 8 * schedule.warps)  # P, maxima, sums
+    shared = schedule.stages * query_bytes + 2 * schedule.tile_kv * p.dim * p.kv_storage.element_bytes + exchanged
     resources = CtaResources(threads, min(registers, MAX_REGISTERS), shared)
     warps, columns = schedule.warps, schedule.warps // row_warps(schedule)
     launch = KernelLaunch(
@@ -158,12 +159,13 @@ def flash1_head(matrices: tuple[Matrix, ...], diagonal: int, scale: float, sched
                 (scores, row_lse, output),
                 exps=tile_q * tile_kv,
                 instructions=ONLINE_INSTRUCTIONS * tile_q * tile_kv + (tile_q * d if step > 0 else 0),
+                shared_bytes=2 * tile_q * tile_kv * q.dtype.element_bytes,  # P: every warp needs all of it
                 results=4,
             )
             probabilities, maximum, total, output = state
             if number == 0:
                 yield Wait(v_tile)
-            output = yield Matmul(probabilities, v_tile, (tile_q, d, tile_kv), output, a_in_registers=True)
+            output = yield Matmul(probabilities, v_tile, (tile_q, d, tile_kv), output)
             output, row_lse = yield Vector(finish, (maximum, total, output), instructions=2 * tile_q * d, results=2)
             last = step == steps - 1
             yield Store(o.tile(row, rows) if last else scratch[0].tile(row - finished, rows), output)
