@@ -227,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                 for (int w = 0; w < WARPS; w++) sum += totals[w * kRows + lane / 4 + half * 8];
                 inverse[half] = safe_inverse(sum);
                 if (warp == 0 && lane % 4 == 0 && row + half * 8 < seq)
-                    lse[row + half * 8] = sum > 0.0f ? shift[half] * kLn2 + logf(sum) : -CUDART_INF_F;
+                    lse[row + half * 8] = sum > 0.0f ? (shift[half] + log2_fast(sum)) * kLn2 : -CUDART_INF_F;
             }
             finish(output, o_tile, decay, inverse, step > 0);
             bool last = !takes_part(block, step + 1);

@@ -41,18 +41,19 @@ struct Gemm {
                 char *stage = shared + step % Stages * (kABytes + kBBytes);
                 int start = step * TileK;
                 if constexpr (AAlongM) {
-                    copy_tile<Element, TileK, TileM, VectorA, kThreads>(stage, a.data, a.pitch, start, k, row, m);
+                    copy_operand<TileK, TileM, VectorA>(stage, a, start, k, row, m);
                 } else {
-                    copy_tile<Element, TileM, TileK, VectorA, kThreads>(stage, a.data, a.pitch, row, m, start, k);
+                    copy_operand<TileM, TileK, VectorA>(stage, a, row, m, start, k);
                 }
                 if constexpr (BAlongN) {
-                    copy_tile<Element, TileK, TileN, VectorB, kThreads>(stage + kABytes, b.data, b.pitch, start, k, col, n);
+                    copy_operand<TileK, TileN, VectorB>(stage + kABytes, b, start, k, col, n);
                 } else {
-                    copy_tile<Element, TileN, TileK, VectorB, kThreads>(stage + kABytes, b.data, b.pitch, col, n, start, k);
+                    copy_operand<TileN, TileK, VectorB>(stage + kABytes, b, col, n, start, k);
                 }
             }
             commit_copies();  // an empty group past the end keeps the count of pending groups the same
         };
+#pragma unroll 1
         for (int step = 0; step < Stages - 1; step++) copy(step);
         for (int step = 0; step < steps; step++) {
             if constexpr (Stages == 1) {
@@ -74,6 +75,16 @@ struct Gemm {
     }
 
   private:
+    // Starts the copy of a tile. Rows that all threads can share cost the fewest instructions; others, too many registers.
+    template <int Rows, int Cols, int Vector>
+    __device__ __forceinline__ void copy_operand(char *tile, Matrix<const Element> x, int row, int rows, int col, int cols) {
+        if constexpr (kThreads % SharedRows<Cols * kSize>::kChunks == 0) {
+            stream_tile<Element, Rows, Cols, Vector, kThreads>(tile, x.data, x.pitch, row, rows, col, cols);
+        } else {
+            copy_tile<Element, Rows, Cols, Vector, kThreads>(tile, x.data, x.pitch, row, rows, col, cols);
+        }
+    }
+
     __device__ __forceinline__ void multiply_stage(unsigned a, unsigned b) {
 #pragma unroll
         for (int k = 0; k < TileK / 16; k++) {
@@ -132,20 +143,6 @@ struct Gemm {
             }
         }
         __syncthreads();
-        struct alignas(VectorC * kSize) Vector {
-            Element element[VectorC];
-        };
-#pragma unroll 4
-        for (int i = threadIdx.x; i < TileM * LayoutC::kChunks; i += kThreads) {
-            int r = i / LayoutC::kChunks, chunk = i % LayoutC::kChunks;
-            const char *source = shared + LayoutC::offset(r, chunk);
-            Element *target = c.data + (row + r) * c.pitch + col + chunk * 8;
-#pragma unroll
-            for (int e = 0; e < 8; e += VectorC) {
-                if (row + r < m && col + chunk * 8 + e < n) {
-                    *reinterpret_cast<Vector *>(target + e) = *reinterpret_cast<const Vector *>(source + e * kSize);
-                }
-            }
-        }
+        store_tile<Element, TileM, TileN, VectorC, kThreads>(c.data, c.pitch, row, m, col, n, shared);
     }
 };

@@ -16,9 +16,12 @@ struct SharedRows {
     static constexpr int kChunks = RowBytes / 16;
     static constexpr int kBits = kChunks % 8 == 0 ? 3 : kChunks % 4 == 0 ? 2 : kChunks % 2 == 0 ? 1 : 0;
 
+    // What a row's chunks are XORed with; of rows that have no bit in common, XORed themselves.
+    static __device__ __forceinline__ constexpr int swizzle(int row) { return (row >> (3 - kBits)) & ((1 << kBits) - 1); }
+
     // Byte offset of a chunk.
     static __device__ __forceinline__ unsigned offset(int row, int chunk) {
-        return row * RowBytes + ((chunk ^ ((row >> (3 - kBits)) & ((1 << kBits) - 1))) << 4);
+        return row * RowBytes + ((chunk ^ swizzle(row)) << 4);
     }
 };
 
@@ -81,6 +84,9 @@ __device__ __forceinline__ void copy_tile(char *tile, const Element *matrix, lon
     }
 }
 
+// The largest power of two up to n; 0 for n = 0.
+__device__ __forceinline__ constexpr int power_of_two(int n) { return n < 2 ? n : 2 * power_of_two(n / 2); }
+
 // The same for streams of tiles of which all but a few are whole: such a tile costs hardly more instructions than its
 // copies, and the others are not unrolled, to save registers.
 template <class Element, int Rows, int Cols, int Vector, int Threads>
@@ -88,18 +94,20 @@ __device__ __forceinline__ void stream_tile(char *tile, const Element *matrix, l
                                             int col, int cols) {
     using Layout = SharedRows<Cols * sizeof(Element)>;
     constexpr int kPerChunk = 16 / sizeof(Element);
-    if constexpr (Vector == kPerChunk && Threads % (8 * Layout::kChunks) == 0) {
-        // A thread copies the same chunk of every kPass-th row. All of these are swizzled alike, so that their addresses
-        // are constants apart: a whole tile costs hardly more instructions than its copies.
-        constexpr int kPass = Threads / Layout::kChunks;
+    constexpr int kPass = power_of_two(Threads / Layout::kChunks);
+    if constexpr (Vector == kPerChunk && kPass > 0) {
+        // A thread copies the same chunk of every kPass-th row. Where these lie is a constant away from the first, but for
+        // a constant that is XORed: a whole tile costs hardly more instructions than its copies.
         if (row + Rows <= rows && col + Cols <= cols) {
             int r = threadIdx.x / Layout::kChunks, chunk = threadIdx.x % Layout::kChunks;
-            unsigned target = shared_address(tile) + Layout::offset(r, chunk);
+            unsigned target = shared_address(tile), offset = Layout::offset(r, chunk);
             const Element *source = matrix + (row + r) * pitch + col + chunk * kPerChunk;
+            if (Threads > kPass * Layout::kChunks && r >= kPass) return;
 #pragma unroll
             for (int first = 0; first < Rows; first += kPass)
                 if (first + kPass <= Rows || first + r < Rows)
-                    copy_chunk(target + first * Cols * sizeof(Element), source + first * pitch);
+                    copy_chunk(target + first * Cols * sizeof(Element) + (offset ^ (Layout::swizzle(first) << 4)),
+                               source + first * pitch);
             return;
         }
     }
@@ -113,10 +121,25 @@ __device__ __forceinline__ void store_tile(Element *matrix, long long pitch, int
                                            const char *tile) {
     using Layout = SharedRows<Cols * sizeof(Element)>;
     constexpr int kPerChunk = 16 / sizeof(Element);
+    constexpr int kPass = power_of_two(Threads / Layout::kChunks);
+    if constexpr (Vector == kPerChunk && kPass > 0) {  // as in stream_tile
+        if (row + Rows <= rows && col + Cols <= cols) {
+            int r = threadIdx.x % Threads / Layout::kChunks, chunk = threadIdx.x % Threads % Layout::kChunks;
+            unsigned offset = Layout::offset(r, chunk);
+            Element *target = matrix + (row + r) * pitch + col + chunk * kPerChunk;
+            if (Threads > kPass * Layout::kChunks && r >= kPass) return;
+#pragma unroll
+            for (int first = 0; first < Rows; first += kPass)
+                if (first + kPass <= Rows || first + r < Rows)
+                    *reinterpret_cast<uint4 *>(target + first * pitch) = *reinterpret_cast<const uint4 *>(
+                        tile + first * Cols * sizeof(Element) + (offset ^ (Layout::swizzle(first) << 4)));
+            return;
+        }
+    }
     struct alignas(Vector * sizeof(Element)) Piece {
         Element x[Vector];
     };
-#pragma unroll
+#pragma unroll 1
     for (int i = threadIdx.x % Threads; i < Rows * Layout::kChunks; i += Threads) {
         int r = i / Layout::kChunks, chunk = i % Layout::kChunks;
         if (row + r >= rows) continue;

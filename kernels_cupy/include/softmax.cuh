@@ -13,6 +13,13 @@ __device__ __forceinline__ float exp2_fast(float x) {
     return y;
 }
 
+// log2(x) on the same unit.
+__device__ __forceinline__ float log2_fast(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // What to subtract from scores whose maximum is `maximum`: 0 where a row has no visible key, so that -inf - (-inf)
 // never happens and every exponential of such a row is 0.
 __device__ __forceinline__ float safe_maximum(float maximum) { return maximum == -CUDART_INF_F ? 0.0f : maximum; }
