@@ -16,6 +16,7 @@ import simpy
 
 from gpusim.checks import check_kernel
 from gpusim.counters import LEVELS, C
+from gpusim.cta_log import CtaLog
 from gpusim.errors import UserError
 from gpusim.memory.state import ACTIVITIES, MemorySystem
 from gpusim.result import KernelResult, Result, Timeline
@@ -36,7 +37,12 @@ Progress = Callable[[float], None]
 
 
 def simulate(
-    plan: Workload, gpu: GpuSpec, l2: str = "cold", check: bool = False, progress: Progress | None = None
+    plan: Workload,
+    gpu: GpuSpec,
+    l2: str = "cold",
+    check: bool = False,
+    progress: Progress | None = None,
+    record_ctas: bool = False,
 ) -> Result:
     """Replay a plan's launches on a GPU, one kernel after another.
 
@@ -46,6 +52,7 @@ def simulate(
         l2: what the L2 holds at the start, one of `L2_STARTS`.
         check: verify conservation of bytes at every level after each kernel.
         progress: called with the share of the work that is done.
+        record_ctas: note SM, start and end of every CTA (`KernelResult.cta_times`).
 
     Raises:
         UserError: a kernel does not fit the GPU, or `l2` is unknown.
@@ -76,7 +83,8 @@ def simulate(
         for launch in plan.launches:
             if l2 == "flush":
                 memory.flush()
-            kernel = _Kernel(gpu, memory, launch, advance)
+            log = CtaLog(launch.ctas) if record_ctas else None
+            kernel = _Kernel(gpu, memory, launch, advance, log)
             kernels.append(kernel.run(now))
             now += kernels[-1].cycles
             if check and number == rounds - 1:
@@ -88,9 +96,14 @@ class _Kernel:
     """One kernel launch on the machine."""
 
     def __init__(
-        self, gpu: GpuSpec, memory: MemorySystem, launch: KernelLaunch, advance: Callable[[KernelLaunch], None]
+        self,
+        gpu: GpuSpec,
+        memory: MemorySystem,
+        launch: KernelLaunch,
+        advance: Callable[[KernelLaunch], None],
+        log: CtaLog | None,
     ) -> None:
-        self._gpu, self._memory, self._launch, self._advance = gpu, memory, launch, advance
+        self._gpu, self._memory, self._launch, self._advance, self._log = gpu, memory, launch, advance, log
         self._programs = ProgramTable(gpu)
         self._tensor_rows: list[list[int]] = []
         self._lowest = list(range(launch.cluster))  # by cluster rank, the lowest work index left
@@ -152,6 +165,7 @@ class _Kernel:
             tensor_utilisation=flops / (peak * gpu.sm.count * cycles) if cycles else 0.0,
             dram_peak_bytes_per_cycle=gpu.hbm_bytes_per_clk,
             memory_side=gpu.memory_side_cache.size_bytes > 0,
+            cta_times=self._log.times(launch.name, gpu.sm.clock_hz) if self._log else None,
         )
 
     def _items(self, index: int) -> list[list[int]]:
@@ -208,6 +222,8 @@ class _Kernel:
         """Start the grid's next CTA in a slot; False if it has nothing to do."""
         cta = self._started
         self._started += 1
+        if self._log:
+            self._log.start(cta, slot // self._occupancy, at)
         items = self._take(cta)
         if not items:
             return False
@@ -244,7 +260,9 @@ class _Kernel:
                 else:
                     self._sms.close(slot, now)
             if slot in self._cta_in and values["live_agents"][slot] == 0:
-                del self._cta_in[slot]
+                cta = self._cta_in.pop(slot)
+                if self._log:
+                    self._log.end(cta, values["end_time"][sm])
                 while self._started < self._launch.ctas and slot not in self._cta_in:
                     self._start_cta(slot, now + self._turnover_cycles)
 

@@ -12,6 +12,7 @@ from gpusim.closed_form import closed_form
 from gpusim.counters import C
 from gpusim.memory.sizes import SECTOR_BYTES
 from gpusim.spec import GpuSpec
+from traces.cta_times import CtaTimes
 from traces.launch import Plan, Workload
 
 
@@ -71,6 +72,7 @@ class KernelResult:
         shared_read_bytes, shared_write_bytes: shared-memory traffic.
         tensor_busy_cycles: cycles that tensor cores were occupied, summed over SMs.
         clock_hz: SM clock it ran at: sustained with tensor-core work, else boost.
+        cta_times: of its CTAs, if asked for.
     """
 
     name: str
@@ -89,6 +91,7 @@ class KernelResult:
     dram_peak_bytes_per_cycle: float
     memory_side: bool = False
     """Whether the GPU has a memory-side cache."""
+    cta_times: CtaTimes | None = None
 
     @property
     def traffic(self) -> Traffic:

@@ -29,6 +29,7 @@ from kernels_cupy.algorithms import kernels, make_plan
 from kernels_cupy.commented_csv import read_facts, read_rows, write_facts
 from kernels_cupy.compile import INCLUDE, compile_source
 from kernels_cupy.counters import BYTES, ncu_version, parse, run_ncu
+from kernels_cupy.cta_record import recording
 from kernels_cupy.errors import Unavailable
 from kernels_cupy.kernel import compile_all
 from kernels_cupy.provenance import provenance
@@ -77,12 +78,23 @@ def sources() -> list[Path]:
     return sorted([*root.glob("*.cu"), *(root / "algorithms").glob("*.cu"), *INCLUDE.glob("*.cuh")])
 
 
-def compile_into(folder: Path, plans: Iterable[Plan], arch: str) -> None:
-    """Put the cubins of the kernels of `plans`, and of the stopwatch, into `folder`, for `GPUSIM_CUBINS` elsewhere."""
-    folder.mkdir(parents=True, exist_ok=True)
-    specs = {
-        (spec.source, json.dumps(dict(spec.defines), sort_keys=True)): spec for plan in plans for spec in kernels(plan)
-    }
+def compile_into(folder: Path, plans: Iterable[Plan], arch: str, record_ctas: bool = False) -> None:
+    """Put the cubins of the kernels of `plans`, and of the stopwatch, into `folder`, for `GPUSIM_CUBINS` elsewhere.
+
+    Args:
+        record_ctas: also the builds that record their CTAs.
+
+    Raises:
+        ValueError: there can be no such folder, or the kernels do not support a plan.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--compile {folder}: {error.strerror}") from None
+    launches = [spec for plan in plans for spec in kernels(plan)]
+    if record_ctas:
+        launches = [*launches, *map(recording, launches)]
+    specs = {(spec.source, json.dumps(dict(spec.defines), sort_keys=True)): spec for spec in launches}
     for compiled in (*compile_all(list(specs.values()), arch), compile_source(BETWEEN, {}, arch)):
         for path in (compiled.path, compiled.path.with_suffix(".json")):
             if path.parent != folder:

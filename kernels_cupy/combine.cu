@@ -2,6 +2,7 @@
 // of one head, or all rows of several.
 //
 // Macros: T, DIM_V, ROWS per CTA, THREADS, TOKEN_MAJOR (layout bshd of O), LSE (whether the rows' own is stored).
+#include "cta_record.cuh"
 #include "numbers.cuh"
 #include "query_blocks.cuh"
 #include "softmax.cuh"
@@ -13,6 +14,7 @@ static_assert(DIM_V % 4 == 0, "four columns at a time");
 extern "C" __global__ void __launch_bounds__(THREADS)
     combine(const float *__restrict__ o_partial, const float *__restrict__ lse_partial, T *__restrict__ o,
             float *__restrict__ lse, int batch, int heads, int rows, int splits) {
+    CtaRecord record;
     extern __shared__ float weights[];  // [ROWS, splits]
     int blocks = (rows + ROWS - 1) / ROWS, together = max(1, ROWS / rows);
     int local = threadIdx.x / kRowThreads, lane = threadIdx.x % kRowThreads;

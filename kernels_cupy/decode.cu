@@ -13,6 +13,7 @@
 // WARPS, PAGE (tokens per page, 0: a contiguous cache), RUN (how many keys of a warp's step always follow each other in
 // the cache: kKeys, a part of it, or 1), RESULT, KEY_SCALE, VALUE_SCALE, OUTLIERS (channels of K that are in T besides,
 // where its codes are 0); and, as 0 or 1, PARTS_SLOWEST, CAUSAL, WINDOW, VARLEN, TOKEN_MAJOR.
+#include "cta_record.cuh"
 #include "decode_cache.cuh"
 #include "decode_results.cuh"
 #include "decode_tiles.cuh"
@@ -44,6 +45,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
            int batch, int heads, int kv_heads, int group, int block_heads, int block_tokens, int group_blocks,
            int token_blocks, int seq, int seq_kv, int parts, int part_keys, int window, int table_width,
            float scale) {
+    CtaRecord record;
 #if RESULT != 2
     float *sums = nullptr;
 #endif

@@ -11,6 +11,7 @@
 //
 // Macros: T, DIM, DIM_V, TILE_Q, TILE_KV, STAGES, WARPS, PAGE (tokens per page, 0: a contiguous cache), RESULT; and, as
 // 0 or 1, PARTS_SLOWEST, CAUSAL, WINDOW, VARLEN, TOKEN_MAJOR (of Q and O).
+#include "cta_record.cuh"
 #include "decode_latent.cuh"
 #include "decode_results.cuh"
 #include "fragments.cuh"
@@ -32,6 +33,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                   int batch, int heads, int kv_heads, int group, int block_heads, int block_tokens, int group_blocks,
                   int token_blocks, int seq, int seq_kv, int parts, int part_keys, int window, int table_width,
                   float scale) {
+    CtaRecord record;
 #if !VARLEN
     const int *query_starts = nullptr, *key_starts = nullptr;
 #endif

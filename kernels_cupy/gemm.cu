@@ -1,5 +1,6 @@
 // Batched C = scale * A B, one CTA per output tile, for the kernels of attention in three steps (see gemm.py).
 
+#include "cta_record.cuh"
 #include "gemm.cuh"
 
 // Tile (m, n) number `number` of a matrix of blocks_m x blocks_n tiles: strips of `strip` tiles, each swept in raster
@@ -18,6 +19,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, CTAS_PER_SM)
           long long a_batch, long long a_head, long long a_row, long long b_batch, long long b_head, long long b_row,
           long long c_batch, long long c_head, long long c_row, int heads, int group, int m, int n, int k, int strip,
           float scale) {
+    CtaRecord record;
     extern __shared__ __align__(128) char shared[];
     int blocks_m = (m + TILE_M - 1) / TILE_M, blocks_n = (n + TILE_N - 1) / TILE_N;
     int matrix = blockIdx.x / (blocks_m * blocks_n);

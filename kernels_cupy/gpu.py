@@ -43,3 +43,11 @@ def load(compiled: Compiled, entry: str, shared_bytes: int = 0) -> Any:
     if shared_bytes > SHARED_BYTES_UNASKED:
         function.max_dynamic_shared_size_bytes = shared_bytes
     return function
+
+
+def variable(compiled: Compiled, name: str) -> Any:
+    """Where the variable `name` of a cubin is in device memory, as a CuPy pointer.
+
+    It is that of the kernels which `load` gives, as CuPy loads a file once.
+    """
+    return require_gpu().RawModule(path=str(compiled.path)).get_global(name)

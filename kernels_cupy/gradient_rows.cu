@@ -2,6 +2,7 @@
 // the gradients that the query heads of a KV head have written apart. CTAs take ROWS rows of one head.
 //
 // Macros: T, DIM, DIM_V, ROWS, THREADS, TOKEN_MAJOR (layout bshd). Head dimensions are multiples of 8.
+#include "cta_record.cuh"
 #include "numbers.cuh"
 #include "query_blocks.cuh"
 #include "softmax.cuh"
@@ -37,6 +38,7 @@ __device__ __forceinline__ Rows rows_of(int batch, int rows) {
 extern "C" __global__ void __launch_bounds__(THREADS)
     row_sums(const T *__restrict__ o, const T *__restrict__ gradient, float *__restrict__ sums, float *__restrict__ dq,
              int batch, int heads, int rows) {
+    CtaRecord record;
     Rows x = rows_of(batch, rows);
     long long first_row = (static_cast<long long>(x.b) * heads + x.h) * rows;
     long long pitch = pitch_of<DIM_V, TOKEN_MAJOR>(heads);
@@ -64,6 +66,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     convert(const float *__restrict__ sums, T *__restrict__ dq, int batch, int heads, int rows, float scale) {
+    CtaRecord record;
     Rows x = rows_of(batch, rows);
     sums += (static_cast<long long>(x.b) * heads + x.h) * rows * DIM;
     dq = head_of<DIM, TOKEN_MAJOR>(dq, x.b, x.h, heads, rows);
@@ -82,6 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // `parts` is [batch, heads, group x rows, DIM], `total` [batch, heads, rows, DIM]; heads are KV heads.
 extern "C" __global__ void __launch_bounds__(THREADS)
     sum_heads(T *__restrict__ total, const T *__restrict__ parts, int batch, int heads, int group, int rows) {
+    CtaRecord record;
     Rows x = rows_of(batch, rows);
     parts += (static_cast<long long>(x.b) * heads + x.h) * group * rows * DIM;
     total = head_of<DIM, TOKEN_MAJOR>(total, x.b, x.h, heads, rows);

@@ -9,10 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from kernels_cupy import counters, verify
 from kernels_cupy.arrays import random_inputs
+from kernels_cupy.cta_record import Recorded
 from kernels_cupy.provenance import provenance
 from kernels_cupy.run import Session
+from traces.cta_times import CtaTimes
 from traces.launch import Plan
 
 
@@ -25,11 +29,13 @@ class Measurement:
         plan: what ran.
         l2: state of the L2 before every run.
         repeat: timed runs.
-        kernels: a dictionary per launch: `name`, `ctas`, `time_us` (median, CUDA events), `registers`, and with
-            counters those of `kernels_cupy.counters` (whose duration is `ncu_time_us`).
+        kernels: a dictionary per launch: `name`, `ctas`, `time_us` (median, CUDA events), `registers`; with counters
+            those of `kernels_cupy.counters` (whose duration is `ncu_time_us`); where CTAs were recorded `cta_times`, as
+            `_summary` says.
         total: the same over the whole run; `flops` are those of the unmasked pairs.
         errors: output → relative error against float64, when verified.
         provenance: card, driver, clocks, command, date, hash of the sources.
+        recorded: a run more, in which CTAs were recorded, if that was asked for.
     """
 
     gpu: str
@@ -40,6 +46,7 @@ class Measurement:
     total: dict[str, Any]
     errors: dict[str, float] | None
     provenance: dict[str, str] = field(default_factory=dict)
+    recorded: Recorded | None = None
 
     @property
     def verified(self) -> bool:
@@ -63,7 +70,14 @@ class Measurement:
 
 
 def measure(
-    plan: Plan, *, l2: str = "cold", repeat: int = 20, check: bool = False, count: bool = False, seed: int = 0
+    plan: Plan,
+    *,
+    l2: str = "cold",
+    repeat: int = 20,
+    check: bool = False,
+    count: bool = False,
+    record_ctas: bool = False,
+    seed: int = 0,
 ) -> Measurement:
     """Run `plan` on this GPU.
 
@@ -71,6 +85,7 @@ def measure(
         l2: state of the L2 before every run, one of `run.L2_STATES`.
         check: compare the outputs with float64.
         count: read hardware counters with Nsight Compute.
+        record_ctas: record SM, start and end of every CTA in one run more.
         seed: of the random inputs.
 
     Raises:
@@ -88,14 +103,37 @@ def measure(
     ]
     flops = plan.problem.flops(plan.work)
     total = {"name": "total", "ctas": sum(s.ctas for s in session.specs), "time_us": times.median_us, "flops": flops}
-    gpu, sources = session.gpu.name, {spec.source for spec in session.specs}
-    del session  # the child that counts needs the memory
+    gpu, sources = session.gpu, {spec.source for spec in session.specs}
+    del session  # what comes now needs the memory
+    recorded = None
+    if record_ctas:
+        _free_memory()
+        recorded = Session(plan, inputs, record_ctas=True).record(l2)
+        kernels = [
+            kernel | {"cta_times": _summary(times, registers, gpu.sm_count)}
+            for kernel, times, registers in zip(kernels, recorded.launches, recorded.registers, strict=True)
+        ]
     if count:
         _free_memory()
         counted = counters.measure_counters(plan, l2, seed)
         total = _with_counters(total, counters.total(counted))
         kernels = [_with_counters(ours, theirs) for ours, theirs in zip(kernels, counted, strict=True)]
-    return Measurement(gpu, plan, l2, repeat, kernels, total, errors, provenance(*sorted(sources)))
+    facts = provenance(*sorted(sources))
+    return Measurement(gpu.name, plan, l2, repeat, kernels, total, errors, facts, recorded)
+
+
+def _summary(times: CtaTimes, registers: int, sm_count: int) -> dict[str, Any]:
+    """CTAs per SM, the most at a time, how far apart the first of each place started, how long they ran."""
+    per_sm = times.ctas_per_sm(sm_count)
+    return {
+        "per_sm_min": int(per_sm.min()),
+        "per_sm_max": int(per_sm.max()),
+        "resident": times.resident,
+        "first_starts_ns": float(np.ptp(times.start_ns[times.first_wave])),
+        "duration_median_cycles": float(np.median(times.duration_cycles)),
+        "duration_max_cycles": float(times.duration_cycles.max()),
+        "registers": registers,
+    }
 
 
 def _with_counters(timed: dict[str, Any], counted: dict[str, float]) -> dict[str, Any]:
@@ -140,10 +178,29 @@ def render(measurement: Measurement) -> str:
         *_aligned(rows),
         f"{total['flops'] / total['time_us'] / 1e6:,.1f} TFLOP/s over unmasked pairs",
     ]
+    if measurement.recorded:
+        lines += ["", *_recorded_lines(measurement.kernels, measurement.recorded.time_us / total["time_us"])]
     for name, error in (measurement.errors or {}).items():
         verdict = "passes" if error <= tolerance else "FAILS"
         lines.append(f"{name}: relative error {error:.2e} against float64, {verdict} (limit {tolerance:.2e})")
     return "\n".join(lines) + "\n"
+
+
+def _recorded_lines(kernels: Sequence[dict[str, Any]], slowdown: float) -> list[str]:
+    """What is known of the CTAs, a row per kernel; registers of the recorded build where they are not those timed."""
+    rows = [["CTAs", "per SM", "at a time", "first starts within ns", "median cycles", "longest", "registers"]]
+    for kernel in kernels:
+        c = kernel["cta_times"]
+        rows.append(
+            [
+                kernel["name"],
+                f"{c['per_sm_min']}" if c["per_sm_min"] == c["per_sm_max"] else f"{c['per_sm_min']}-{c['per_sm_max']}",
+                f"{c['resident']}",
+                *(f"{c[name]:,.0f}" for name in ("first_starts_ns", "duration_median_cycles", "duration_max_cycles")),
+                f"{c['registers']}" + (f" ({kernel['registers']})" if c["registers"] != kernel["registers"] else ""),
+            ]
+        )
+    return [*_aligned(rows), f"The run that recorded them took {slowdown:.3f} times the median."]
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -2,6 +2,7 @@
 // O = sum_i w_i O_i / sum_i w_i (traces/algorithms/paged_decode.py).
 //
 // Macros: T, DIM_V, THREADS, TOKEN_MAJOR (layout bshd of O), VARLEN (sequences of unequal lengths are packed).
+#include "cta_record.cuh"
 #include "numbers.cuh"
 #include "query_blocks.cuh"
 #include "softmax.cuh"
@@ -17,6 +18,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                       const int *query_starts,
 #endif
                       int batch, int heads, int rows, int parts) {
+    CtaRecord record;
     extern __shared__ float weights[];  // [rows of a head, parts]
     int entry = blockIdx.x / heads, head = blockIdx.x % heads, first = 0, last = rows;
 #if VARLEN

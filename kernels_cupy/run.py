@@ -8,7 +8,7 @@ times = session.time(repeat=20, l2="cold")
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from kernels_cupy.algorithms import kernels
 from kernels_cupy.arrays import decode, encode, fill_random, memory_shape, poison, storage_type
+from kernels_cupy.cta_record import Recorded, Recorder, recording
 from kernels_cupy.errors import Unavailable
 from kernels_cupy.gpu import Gpu, current_gpu, load
 from kernels_cupy.kernel import KernelSpec, compile_all
@@ -45,11 +46,12 @@ class Times:
 class Session:
     """A plan on the GPU. Outputs and everything between are NaN until a kernel writes them."""
 
-    def __init__(self, plan: Plan, inputs: Mapping[str, NDArray[np.float32]] | None) -> None:
+    def __init__(self, plan: Plan, inputs: Mapping[str, NDArray[np.float32]] | None, record_ctas: bool = False) -> None:
         """Allocate, compile and load.
 
         Args:
             inputs: float32 values [batch, heads, rows, cols] for each of the plan's inputs; None for `fill_random`'s.
+            record_ctas: take the builds that `record` needs.
 
         Raises:
             ValueError: the kernels do not support the plan, or it does not fit the card.
@@ -58,7 +60,7 @@ class Session:
         self._cupy = require_gpu()
         self.plan = plan
         self.gpu = current_gpu()
-        self.specs = kernels(plan)
+        self.specs = tuple(map(recording, kernels(plan))) if record_ctas else kernels(plan)
         _check(plan, self.specs, self.gpu)
         self.compiled = compile_all(self.specs, self.gpu.arch)
         self.arrays = {t.name: self._cupy.empty(memory_shape(t), storage_type(t)) for t in plan.tensors}
@@ -70,6 +72,7 @@ class Session:
         self._counters = [self._cupy.zeros(max(1, spec.counters), np.uint32) for spec in self.specs]
         self._tables = [[self._cupy.asarray(t, np.int32) for t in spec.tables] for spec in self.specs]
         self._functions = [load(c, s.entry, s.shared_bytes) for c, s in zip(self.compiled, self.specs, strict=True)]
+        self._recorder = Recorder(self.specs, self.compiled) if record_ctas else None
         self.stopwatch = Stopwatch(self.gpu)
         self.poison()
 
@@ -81,8 +84,9 @@ class Session:
 
     def launch(self) -> None:
         """Queue all kernels on the current stream, once."""
-        for number in range(len(self.specs)):
-            self._launch(number)
+        if self._recorder is not None:
+            self._recorder.prepare()
+        self._launch_all()
 
     def output(self, name: str) -> Any:
         """A tensor as a CuPy array float32 [batch, heads, rows, cols]."""
@@ -96,14 +100,37 @@ class Session:
         """
         for _ in range(warm_up):
             self.launch()
-        kernels = [partial(self._launch, number) for number in range(len(self.specs))]
-        single = np.array([self.stopwatch.time(kernels, l2) for _ in range(repeat)])
+        single = np.array([self.stopwatch.time(self._parts(), l2) for _ in range(repeat)])
         if l2 == "flush":
             return Times(single, single.sum(axis=1))
         return Times(single, np.array([self.stopwatch.time([self.launch], l2)[0] for _ in range(repeat)]))
 
+    def record(self, l2: str = "cold", warm_up: int = 3) -> Recorded:
+        """What the CTAs of one run record, after `warm_up` others and with the L2 in state `l2`, as for `time`.
+
+        Raises:
+            ValueError: the session is not one of `record_ctas`.
+        """
+        if self._recorder is None:
+            raise ValueError("a session records its CTAs only when made with record_ctas=True")
+        for _ in range(warm_up):
+            self.launch()
+        self._recorder.prepare()
+        time_us = sum(self.stopwatch.time(self._parts() if l2 == "flush" else [self._launch_all], l2))
+        registers = tuple(c.reports[s.entry].registers for c, s in zip(self.compiled, self.specs, strict=True))
+        return Recorded(self._recorder.read(), registers, time_us)
+
+    def _parts(self) -> list[Callable[[], None]]:
+        return [partial(self._launch, number) for number in range(len(self.specs))]
+
+    def _launch_all(self) -> None:
+        for number in range(len(self.specs)):
+            self._launch(number)
+
     def _launch(self, number: int) -> None:
         spec = self.specs[number]
+        if self._recorder is not None:
+            self._recorder.point(number)
         pointers = [self.arrays[name] for name in spec.tensors]
         if spec.counters:
             self._counters[number].data.memset_async(0, self._counters[number].nbytes)

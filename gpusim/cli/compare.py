@@ -39,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--live", action="store_true", help="measure on this machine's GPU (default where there is one)")
     where.add_argument("--stored", action="store_true", help="take a committed measurement of the same run")
     where.add_argument("--measurement", metavar="FILE", help="take a result of gpusim run --counters --json FILE")
+    where.add_argument(
+        "--ctas", dest="cta_file", metavar="FILE", help="compare the CTAs in a file of gpusim run --ctas FILE instead"
+    )
     where.add_argument("--list", action="store_true", help="list the committed measurements of ALGO")
     group.add_argument("--repeat", type=whole, default=20, metavar="N", help="timed runs of a live measurement")
     add_problem_options(parser)
@@ -61,6 +64,10 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.list:
             return _list(args.algorithm, gpu)
+        if args.cta_file:
+            from gpusim.cli import compare_ctas
+
+            return compare_ctas.run(args, gpu)
         plan, measured = _measured(args, gpu)
         comparison = _compare(args, gpu, plan, measured)
     except ValueError as error:

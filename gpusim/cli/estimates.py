@@ -25,7 +25,7 @@ def run(args: argparse.Namespace, gpu: GpuSpec, plans: Sequence[Plan]) -> int:
         UserError: an output was asked for that only a simulation can fill.
     """
     option = "--footprint" if args.footprint else "--analytic"
-    for name in ("html", "perfetto", "save", "check"):
+    for name in ("html", "perfetto", "ctas", "save", "check"):
         if getattr(args, name):
             raise UserError(f"{option} simulates nothing, so --{name} does not apply")
     if args.json:

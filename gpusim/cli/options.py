@@ -155,11 +155,12 @@ def add_schedule_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
-    """Where results go besides the table: `--json`, `--html`, `--perfetto`, `--save`."""
+    """Where results go besides the table: `--json`, `--html`, `--perfetto`, `--ctas`, `--save`."""
     group = parser.add_argument_group("output")
     group.add_argument("--json", metavar="FILE|-", help="write the result as JSON (- is standard output)")
     group.add_argument("--html", metavar="FILE", help="write an HTML report")
     group.add_argument("--perfetto", metavar="FILE", help="write a timeline for ui.perfetto.dev")
+    group.add_argument("--ctas", metavar="FILE", help="write the SM, start and end of every CTA as a CSV")
     group.add_argument("--save", metavar="DIR", help="write the result, with its timelines, into a folder")
 
 
@@ -227,7 +228,7 @@ def given_problem_or_schedule(args: argparse.Namespace) -> list[str]:
 def check_outputs(args: argparse.Namespace) -> None:
     """UserError if an output could not be written; called before any work is done."""
     seen: dict[Path, str] = {}
-    for name in ("json", "html", "perfetto", "save"):
+    for name in ("json", "html", "perfetto", "ctas", "save"):
         target = getattr(args, name, None)
         if target is None or (name == "json" and target == "-"):
             continue

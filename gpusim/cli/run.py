@@ -7,6 +7,7 @@ import argparse
 from gpusim.cli.options import (
     add_problem_options,
     add_schedule_options,
+    atomic_write,
     check_outputs,
     problem_from,
     schedule_settings,
@@ -35,11 +36,12 @@ def run(args: argparse.Namespace) -> int:
         UserError: bad input, or a machine that lacks a GPU, CuPy or Nsight Compute.
     """
     from kernels_cupy.command import execute
-    from kernels_cupy.errors import Unavailable
+    from kernels_cupy.errors import CompileError, Unavailable
 
-    check_outputs(args)
+    if not args.compile:
+        check_outputs(args)
     problem, schedule = problem_from(args), schedule_settings(args)
     try:
-        return execute(args, problem, schedule, lambda result: emit_json([result], args.json))
-    except (ValueError, Unavailable) as error:
+        return execute(args, problem, schedule, lambda result: emit_json([result], args.json), atomic_write)
+    except (ValueError, Unavailable, CompileError) as error:
         raise UserError(str(error)) from None

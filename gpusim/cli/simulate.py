@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpusim.cli.options import (
     add_machine_options,
     add_output_options,
     add_problem_options,
     add_schedule_options,
+    atomic_write,
     check_outputs,
     given_problem_or_schedule,
     gpu_from,
@@ -22,6 +23,7 @@ from gpusim.cli.options import (
 from gpusim.errors import UserError
 
 if TYPE_CHECKING:
+    from gpusim.result import Result
     from gpusim.spec import GpuSpec
     from traces.launch import Plan
     from traces.problem import AttentionProblem
@@ -59,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(args)
     gpu = gpu_from(args)
     plans = _plans(args, gpu)
+    if args.ctas and len(plans) > 1:
+        raise UserError(f"--ctas {args.ctas} holds the CTAs of one ALGO, not of {', '.join(args.algorithms)}")
     if args.footprint or args.analytic:
         from gpusim.cli import estimates
 
@@ -72,7 +76,9 @@ def run(args: argparse.Namespace) -> int:
     results = _simulate(args, gpu, plans)
     if not results:
         raise KeyboardInterrupt
-    write_outputs(args, results, plans[: len(results)])
+    write_outputs(args, [result.to_dict() for result in results], plans[: len(results)])
+    if args.ctas:
+        _write_ctas(args, plans[0], results[0])
     missing = [plan.algorithm for plan in plans[len(results) :]]
     if missing:
         print(f"gpusim: interrupted before the end of {', '.join(missing)}", file=sys.stderr)
@@ -118,23 +124,33 @@ def _replayed(args: argparse.Namespace) -> Plan:
         raise UserError(str(error)) from None
 
 
-def _simulate(args: argparse.Namespace, gpu: GpuSpec, plans: Sequence[Plan]) -> list[dict[str, Any]]:
-    """The results as plain dictionaries; fewer than plans after an interrupt."""
+def _simulate(args: argparse.Namespace, gpu: GpuSpec, plans: Sequence[Plan]) -> list[Result]:
+    """The results; fewer than plans after an interrupt."""
     from gpusim.cli.progress import Progress
     from gpusim.machine import simulate
 
     if not args.quiet:
         _announce_compilation()
-    results: list[dict[str, Any]] = []
+    results: list[Result] = []
     try:
         for plan in plans:
             with Progress(plan.algorithm, 100, "%", args.quiet) as progress:
-                results.append(simulate(plan, gpu, args.l2, args.check, progress).to_dict())
+                results.append(simulate(plan, gpu, args.l2, args.check, progress, record_ctas=bool(args.ctas)))
     except KeyboardInterrupt:
         return results
     if args.check and not args.quiet:
         print("checked: bytes are conserved at every level", file=sys.stderr)
     return results
+
+
+def _write_ctas(args: argparse.Namespace, plan: Plan, result: Result) -> None:
+    """The file of `--ctas`, in the form of measured ones."""
+    from kernels_cupy.cta_file import cta_text
+
+    launches = [kernel.cta_times for kernel in result.kernels if kernel.cta_times]
+    atomic_write(args.ctas, cta_text(plan, args.l2, launches, {"gpu": f"{result.gpu.name}, simulated"}))
+    if not args.quiet:
+        print(f"wrote {args.ctas}", file=sys.stderr)
 
 
 def _announce_compilation() -> None:

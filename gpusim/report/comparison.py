@@ -16,7 +16,7 @@ from gpusim.report.page import page
 from gpusim.report.sections import grid
 from gpusim.report.text import NOTHING, facts, megabytes, short_shape, times
 
-__all__ = ["figures_of", "render_page", "render_text"]
+__all__ = ["figures_of", "heading", "render_page", "render_text"]
 
 Comparison = Mapping[str, Any]
 HEAD = ("kernel", "level", "measured", "simulated", "error", "closed form")
@@ -26,11 +26,16 @@ def render_text(comparison: Comparison) -> str:
     """A line per kernel and level, the total, and HBM bytes against the closed form."""
     rows = [list(HEAD), *_rows(comparison)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
-    lines = [_title(comparison), f"schedule {facts(comparison['schedule'])}", _origin(comparison), ""]
+    lines = [*heading(comparison), ""]
     for row in rows:
         cells = [c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
         lines.append("  ".join(cells).rstrip())
     return "\n".join([*lines, "", _closed_form(comparison)]) + "\n"
+
+
+def heading(comparison: Comparison) -> list[str]:
+    """What is compared: the run, its schedule, where the measurement is from."""
+    return [_title(comparison), f"schedule {facts(comparison['schedule'])}", _origin(comparison)]
 
 
 def _title(comparison: Comparison) -> str:

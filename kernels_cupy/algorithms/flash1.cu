@@ -8,6 +8,7 @@
 //
 // Macros: T, DIM, TILE_KV, STAGES (query blocks in shared memory), WARPS; and, as 0 or 1, CAUSAL, RUNNING (there is more
 // than one key block, so that O comes back), TOKEN_MAJOR (bshd). Head dimensions are multiples of 16.
+#include "cta_record.cuh"
 #include "matrix.cuh"
 #include "query_blocks.cuh"
 #include "shared.cuh"
@@ -104,6 +105,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                    float *running,
 #endif
                    int heads, int group, int seq, int seq_kv, int finished, float scale) {
+    CtaRecord record;
     extern __shared__ __align__(128) char shared[];
     char *k_tile = shared + STAGES * kStageBytes, *v_tile = k_tile + TILE_KV * kRowBytes;
     char *p_tile = v_tile + TILE_KV * kRowBytes;

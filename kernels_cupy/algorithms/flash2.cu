@@ -7,6 +7,7 @@
 //
 // Macros: T, DIM, DIM_V, TILE_Q, TILE_KV, STAGES, WARPS, KV_ORDER, CTA_ORDER, ALIGNED_K, ALIGNED_V (elements of a row that
 // are aligned together); and, as 0 or 1, CAUSAL, WINDOW, VARLEN, SPLIT (write partial results in fp32), TOKEN_MAJOR (bshd).
+#include "cta_record.cuh"
 #include "fragments.cuh"
 #include "matrix.cuh"
 #include "query_blocks.cuh"
@@ -169,6 +170,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                    const int *query_starts, const int *key_starts,
 #endif
                    int batch, int heads, int group, int seq, int seq_kv, int splits, int section, int window, float scale) {
+    CtaRecord record;
     extern __shared__ __align__(128) char shared[];
     char *q_tile = shared, *k_tiles = q_tile + TILE_Q * kKeyBytes, *v_tiles = k_tiles + STAGES * TILE_KV * kKeyBytes;
 

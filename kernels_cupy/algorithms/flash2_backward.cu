@@ -7,6 +7,7 @@
 //
 // Macros: T, DIM, DIM_V, TILE_Q (128 up to 64 dimensions, else 64), ALIGNED_K, ALIGNED_V (elements of a row that are
 // aligned together); and, as 0 or 1, CAUSAL, TOKEN_MAJOR (layout bshd), PARTS (dK and dV per query head, expanded).
+#include "cta_record.cuh"
 #include "query_blocks.cuh"
 #include "softmax.cuh"
 #include "warpgroup.cuh"
@@ -50,6 +51,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                     const float *__restrict__ row_sums, float *__restrict__ dq, const T *__restrict__ k,
                     const T *__restrict__ v, T *__restrict__ dk, T *__restrict__ dv, int batch, int heads, int group,
                     int seq, int seq_kv, float scale) {
+    CtaRecord record;
     extern __shared__ __align__(1024) char shared[];
     char *k_tile = shared, *v_tile = k_tile + kKeyBytes, *q_tiles = v_tile + kValueBytes;
     char *gradient_tiles = q_tiles + 2 * kQueryBytes, *score_tile = gradient_tiles + 2 * kGradientBytes;

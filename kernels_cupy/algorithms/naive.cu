@@ -1,6 +1,7 @@
 // Row softmax in the textbook's order: the maximum, then the sum, then the quotients. One row to GROUP threads, kept in
 // registers between the passes.
 
+#include "cta_record.cuh"
 #include "row_softmax.cuh"
 #include "softmax.cuh"
 
@@ -23,6 +24,7 @@ __device__ __forceinline__ float across_warps(float x, float *parts, Combine com
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     softmax(const T *s, T *p, int rows, int keys, int diagonal, int window, int blocks) {
+    CtaRecord record;
     extern __shared__ float parts[];
     int rank = threadIdx.x % GROUP;
     int matrix = blockIdx.x / blocks, number = blockIdx.x % blocks * ROWS + threadIdx.x / GROUP;

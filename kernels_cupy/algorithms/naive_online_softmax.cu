@@ -5,6 +5,7 @@
 // RESIDENT all tiles stay in shared memory for the second pass; else there are two buffers, and the row is read again.
 // A thread works on the chunks of eight scores that it has copied itself, so tiles need no barrier.
 
+#include "cta_record.cuh"
 #include "row_softmax.cuh"
 #include "shared.cuh"
 #include "softmax.cuh"
@@ -57,6 +58,7 @@ struct Row {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     softmax(const T *s, T *p, int rows, int keys, int diagonal, int window, int blocks, int columns) {
+    CtaRecord record;
     extern __shared__ __align__(16) char shared[];
     T *buffers = reinterpret_cast<T *>(shared);
     float2 *parts = reinterpret_cast<float2 *>(buffers + ROWS * columns);

@@ -105,10 +105,10 @@ def test_is_what_was_finished_kept_on_an_interrupt(
 ) -> None:
     whole = gpusim.machine.simulate
 
-    def interrupted_at_flash3(plan: Any, *rest: Any) -> Any:
+    def interrupted_at_flash3(plan: Any, *rest: Any, **named: Any) -> Any:
         if plan.algorithm == "flash3":
             raise KeyboardInterrupt
-        return whole(plan, *rest)
+        return whole(plan, *rest, **named)
 
     monkeypatch.setattr(gpusim.machine, "simulate", interrupted_at_flash3)
     target = tmp_path / "r.json"
