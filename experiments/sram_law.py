@@ -4,9 +4,9 @@ python -m experiments.sram_law
 python -m experiments.sram_law --gpu h200 --heads 132 --batch 2 --html sram.html
 
 Theorem 2 of Dao et al. 2022 (arXiv:2205.14135): Theta(N^2 d^2 / M) HBM accesses with an SRAM of M, down to the Nd that
-cannot be avoided. Each GPU gets the key block and warps of `--schedule best` for the release's query rows: how many rows
-come past at a time is no matter to the law, only how many keys stay. The traffic is simulated. What is beyond compulsory
-(`excess`) is fitted by a power of M.
+cannot be avoided. Each GPU gets the key block and warps of `--schedule best` for the release's query rows: how many
+rows come past at a time is no matter to the law, only how many keys stay. The traffic is simulated. What is beyond
+compulsory (`excess`) is fitted by a power of M.
 """
 
 from __future__ import annotations

@@ -162,6 +162,12 @@ def naive_schedule(kernels: tuple[MeasuredKernel, ...]) -> NaiveSchedule:
     )
 
 
+FORWARD_OPERATIONS, BACKWARD_OPERATIONS = 23, 6
+"""What PyTorch's source (SoftMax.cu) does with a score, and with its gradient: forward, three conversions, maximum, two
+subtractions, two exponentials of four steps, sum, a division of eight; backward, three conversions, sum, fma, and a
+conversion. Issue slots of the gradient are in that proportion to the forward pass's, and are not fitted themselves."""
+
+
 def softmax_instructions(kernel: MeasuredKernel) -> int:
     """fp32 issue slots per score of PyTorch's softmax kernels, calibrated on measured cycles (docs/validation.md).
 
@@ -190,7 +196,7 @@ def naive_backward_schedule(kernels: tuple[MeasuredKernel, ...]) -> NaiveBackwar
         gemm_threads=dv.threads,
         softmax_threads=softmax.threads,
         softmax_rows=softmax.block[1],
-        softmax_instructions=softmax_instructions(softmax),
+        softmax_instructions=softmax_instructions(softmax) * BACKWARD_OPERATIONS // FORWARD_OPERATIONS,
     )
 
 

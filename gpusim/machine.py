@@ -120,8 +120,7 @@ class _Kernel:
         busy = bool(np.any(self._programs.ops[: self._programs.kinds, oc.CODE] == oc.MATMUL))
         self._gpu = gpu.at_clock(gpu.clock_hz("sustained")) if busy else gpu
         memory.run_at(self._gpu, self._occupancy * (launch.resources.shared_bytes + RESERVED_SHARED_BYTES))
-        streamed = launch.instruction == "wgmma" or launch.fetch_ahead
-        self._sms = SmArray(gpu.sm.count, self._occupancy, len(self._programs.ranges[first[0][0]]), streamed)
+        self._sms = SmArray(gpu.sm.count, self._occupancy, len(self._programs.ranges[first[0][0]]))
 
     def run(self, start: float) -> KernelResult:
         """Simulate from cycle `start` to the kernel's end."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from traces.dtypes import DTYPES
 from traces.launch import CtaResources, KernelLaunch, WorkItem
-from traces.ops import Load, Program, Store, Vector, Wait
+from traces.ops import Load, Program, Store, Vector, Wait, find_place
 from traces.softmax import Array
 from traces.tensor import AnyView, Matrix, Tensor, TensorTable, View, stacked
 from traces.traffic import Traffic
@@ -116,6 +116,10 @@ class Partials:
         return {t.name: (t.size_bytes, t.size_bytes) for t in (self.o, self.lse)}
 
 
+PLACE_CHAIN = 70
+"""Instructions one after another before the first load (310 cycles between clock stamps in combine.cu on an H200)."""
+
+
 def combine_rows_per_cta(cols: int) -> int:
     """Rows of O that one CTA merges."""
     return 4 if cols % 128 == 0 else 8 if cols % 64 == 0 else 16
@@ -125,6 +129,7 @@ def combine_rows(matrices: tuple[Matrix, ...], heads: int, in_flight: int) -> Pr
     """Merge the splits of a few rows. O is stacked split by split, LSE head by head: [heads x splits, rows of each]."""
     partial_o, partial_lse, o, *lse = matrices
     splits = partial_lse.rows // heads
+    yield find_place(PLACE_CHAIN)
     partial_lses = yield Load(partial_lse.tile(0, partial_lse.rows))
     width = COMBINE_THREADS * 4 // combine_rows_per_cta(o.cols)  # four columns of a row to a thread
     wanted = [(split, first) for first in range(0, o.cols, width) for split in range(splits)]

@@ -10,8 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Store, Vector, Wait
+from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Store, Vector, Wait, find_place
 from traces.tensor import Matrix
+
+PLACE_CHAIN = 230
+"""Instructions before the first copy of a product without roles: five divisions, 64-bit addresses (1050 cycles between
+clock stamps in gemm.cu on an H200)."""
 
 
 def gemm_tile(
@@ -36,6 +40,8 @@ def gemm_tile(
         asynchronous: products run while the next is issued (wgmma); else each ends first (mma.sync, and a barrier).
         share_a, share_b: (CTAs that multicast this operand to each other, which share this CTA loads).
     """
+    if not asynchronous:
+        return (_gemm_tile_by_all(a, b, c, tile, stages, transpose_a, transpose_b, scale),)
     tile_m, tile_n, tile_k = tile
     full = [Barrier(f"full {s}", count=2) for s in range(stages)]
     empty = [Barrier(f"empty {s}", open_phases=1) for s in range(stages)]
@@ -63,26 +69,66 @@ def gemm_tile(
                 a_tile = yield Vector(np.transpose, (a_tile,))  # the tensor cores read A either way
             before = accumulator
             accumulator = yield Matmul(
-                a_tile, b_tile, (tile_m, tile_n, tile_k), accumulator, transpose_b, asynchronous=asynchronous
+                a_tile, b_tile, (tile_m, tile_n, tile_k), accumulator, transpose_b, asynchronous=True
             )
-            if not asynchronous:
-                yield Arrive(empty[stage])
-            elif stages == 1:  # nothing to run ahead into
+            if stages == 1:  # nothing to run ahead into
                 yield Wait(accumulator)
                 yield Arrive(empty[0])
             elif step > 0:
                 yield Wait(before)
                 yield Arrive(empty[(step - 1) % stages])
-        if asynchronous and stages > 1:
+        if stages > 1:
             yield Wait(accumulator)
             yield Arrive(empty[(len(starts) - 1) % stages])
-        # Epilogue: scale and convert each accumulator, through shared memory for coalesced stores.
-        result = yield Vector(
-            lambda x: x * scale,
-            (accumulator,),
-            instructions=2 * tile_m * tile_n,
-            shared_bytes=2 * c.tile(0, c.rows).size_bytes,
-        )
-        yield Store(c.tile(0, c.rows), result)
+        yield from _store(accumulator, c, tile, scale)
 
     return producer(), consumer()
+
+
+def _gemm_tile_by_all(
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+    tile: tuple[int, int, int],
+    stages: int,
+    transpose_a: bool,
+    transpose_b: bool,
+    scale: float,
+) -> Program:
+    """The same without roles, as on mma.sync: all warps copy `stages` - 1 steps ahead, then multiply."""
+    steps = range(0, a.rows if transpose_a else a.cols, tile[2])
+    buffers: list[tuple[Any, Any]] = []
+    accumulator: Any = None
+
+    def copy() -> Program:
+        if len(buffers) < len(steps):
+            k = steps[len(buffers)]
+            a_tile = yield Load(a.tile(k, tile[2]) if transpose_a else a.tile(0, a.rows, k, tile[2]))
+            b_tile = yield Load(b.tile(0, b.rows, k, tile[2]) if transpose_b else b.tile(k, tile[2]))
+            buffers.append((a_tile, b_tile))
+
+    yield find_place(PLACE_CHAIN)
+    for _ in range(stages - 1):
+        yield from copy()
+    for step in range(len(steps)):
+        if stages == 1:
+            yield from copy()
+        a_tile, b_tile = buffers[step]
+        yield Wait(a_tile)
+        yield Wait(b_tile)
+        if stages > 1:
+            yield from copy()
+        if transpose_a:
+            a_tile = yield Vector(np.transpose, (a_tile,))  # the tensor cores read A either way
+        accumulator = yield Matmul(a_tile, b_tile, tile, accumulator, transpose_b)
+    yield from _store(accumulator, c, tile, scale)
+
+
+def _store(accumulator: Any, c: Matrix, tile: tuple[int, int, int], scale: float) -> Program:
+    """Scale and convert each accumulator, and store the tile through shared memory, in whole rows."""
+    whole = c.tile(0, c.rows)
+    instructions = 2 * tile[0] * tile[1]
+    result = yield Vector(
+        lambda x: x * scale, (accumulator,), instructions=instructions, shared_bytes=2 * whole.size_bytes
+    )
+    yield Store(whole, result)

@@ -65,7 +65,6 @@ class KernelLaunch:
             of cluster rank r takes the indices with index % cluster == r); 0 when each CTA does its own index only.
         warp_columns: of `warps`, how many lie along a Matmul's columns; the rest lie along its rows. With `mma_sync`
             each reads A of its rows and B of its columns.
-        fetch_ahead: with `mma_sync`, whether warps load the next operands while they multiply, or wait for them.
     """
 
     name: str
@@ -78,7 +77,6 @@ class KernelLaunch:
     cluster: int = 1
     queue: int = 0
     warp_columns: int = 1
-    fetch_ahead: bool = False
 
     @property
     def work_count(self) -> int:

@@ -89,6 +89,9 @@ class Vector:
         instructions: other fp32 instructions executed, counted per lane.
         shared_bytes: shared memory traffic of the step in bytes (exchange between warps), half written, half read.
         results: values that `function` returns; more than one come back as a tuple.
+        chain: further instructions of each thread that wait for one another, such as those that find a CTA's place.
+        parts: equal parts of the work. What follows waits for the first; the others run under it, but for the end of
+            the next product (exponentials that stand between the products of an earlier part).
     """
 
     function: Callable[..., Any]
@@ -97,6 +100,17 @@ class Vector:
     instructions: int = 0
     shared_bytes: int = 0
     results: int = 1
+    chain: int = 0
+    parts: int = 1
+
+
+def find_place(chain: int) -> Vector:
+    """A CTA's first `chain` instructions, which find its place: divisions and addresses, before anything is copied."""
+    return Vector(_nothing, (), chain=chain)
+
+
+def _nothing() -> None:
+    """No number comes of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,6 @@ def _header(plan: Plan) -> dict[str, Any]:
                 "warps": launch.warps,
                 "cluster": launch.cluster,
                 "warp_columns": launch.warp_columns,
-                "fetch_ahead": launch.fetch_ahead,
             }
             for launch in plan.launches
         ],
@@ -157,6 +156,8 @@ class _Recorder:
                     "exps": op.exps,
                     "instructions": op.instructions,
                     "shared_bytes": op.shared_bytes,
+                    "chain": op.chain,
+                    "parts": op.parts,
                 }
             case Arrive(barrier, after):
                 return self._barrier(barrier) | {"inputs": [_token(after)]}

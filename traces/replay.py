@@ -50,7 +50,6 @@ def load_trace(path: str | PathLike[str]) -> Plan:
                 entry["cluster"],
                 entry["queue"],
                 entry.get("warp_columns", 1),  # these two came later
-                entry.get("fetch_ahead", False),
             )
             for kernel, entry in enumerate(header["launches"])
             for replay in [_Replay(kernel, entry["queue"] or entry["ctas"], tensors, tables)]
@@ -245,8 +244,16 @@ def _op(row: dict[str, Any], matrices: tuple[Matrix, ...], inputs: list[Any]) ->
             a, b, accumulator = inputs
             return Matmul(a, b, (row["m"], row["n"], row["k"]), accumulator, *flags)
         case "Vector":
-            costs = (row[c] for c in ("exps", "instructions", "shared_bytes", "results"))
-            return Vector(_no_numbers, tuple(inputs), *costs)
+            return Vector(
+                _no_numbers,
+                tuple(inputs),
+                exps=row["exps"],
+                instructions=row["instructions"],
+                shared_bytes=row["shared_bytes"],
+                results=row["results"],
+                chain=row["chain"],
+                parts=max(1, row["parts"]),
+            )
         case "Arrive":
             return Arrive(_barrier(row), *inputs)
         case _:

@@ -24,6 +24,8 @@ from gpusim.sm.opcodes import (
     B_SLOT,
     BASE,
     CODE,
+    COPY_CYCLES,
+    FIRST_PART,
     FLAGS,
     FLOPS,
     LATENCY_CYCLES,
@@ -52,7 +54,7 @@ from gpusim.sm.opcodes import (
 
 SHARED_READ_COUNTER = int(C.SHARED_READ)
 TENSOR_BUSY, VECTOR_BUSY, MEMORY_WAIT = range(3)
-JITTER_CYCLES = 96.0
+JITTER_CYCLES = 200.0
 """Spread of the latency of row work about its mean, from warp scheduling. It lets CTAs that start together drift apart,
 and so decides how many of their reads merge; fitted to the L2 reads of our own kernels that are not held out."""
 BARRIER_CYCLES = 40.0
@@ -130,18 +132,14 @@ def _jitter(row: int, pc: int, item: int) -> float:
 
 @njit
 def _multiply(s: Any, m: Any, sm: int, program: int, row: int, kind: int, t: float) -> None:
-    """A matrix product: operands through the shared-memory pipe, and then or meanwhile the tensor cores."""
+    """A matrix product: operands through the shared-memory pipe, meanwhile the tensor cores. Row work under it ends."""
     op = s.ops[kind]
     fetch = max(t, s.shared_free[sm])
     fetched = fetch + s.costs[kind, SHARED_CYCLES]
     s.shared_free[sm] = fetched
     cycles = s.costs[kind, TENSOR_CYCLES]
-    if s.streamed:
-        start = max(t, s.tensor_free[sm])
-        end = max(start + cycles, fetched)
-    else:
-        start = max(fetched, s.tensor_free[sm])
-        end = start + cycles
+    start = max(t, s.tensor_free[sm])
+    end = max(start + cycles, fetched, s.vector_done[row])
     s.tensor_free[sm] = end
     done = end + s.costs[kind, LATENCY_CYCLES]
     s.busy[0] += cycles
@@ -178,7 +176,9 @@ def _row_work(s: Any, m: Any, sm: int, row: int, pc: int, kind: int, t: float) -
     record_activity(m, VECTOR_BUSY, start, start + cycles)
     s.totals[1] += op[SHARED_READ]
     s.totals[2] += op[SHARED_WRITE]
-    s.time[row] = done + s.costs[kind, LATENCY_CYCLES] + JITTER_CYCLES * (_jitter(row, pc, s.item[row]) - 0.5)
+    latency = s.costs[kind, LATENCY_CYCLES]
+    latency += min(JITTER_CYCLES, 2 * latency) * (_jitter(row, pc, s.item[row]) - 0.5)
+    s.time[row] = start + s.costs[kind, FIRST_PART] * (done - start) + latency
 
 
 @njit
@@ -216,7 +216,8 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
         if code == LOAD:
             s.tokens[row, op[TOKEN]] = done
             s.shared_free[sm] = max(t, s.shared_free[sm]) + s.costs[kind, SHARED_CYCLES]  # the tile's landing
-            s.time[row] = t + ISSUE_CYCLES
+            s.copy_free[sm] = max(t, s.copy_free[sm]) + s.costs[kind, COPY_CYCLES]
+            s.time[row] = max(t + ISSUE_CYCLES, s.copy_free[sm])
         else:
             s.time[row] = done
     elif code == WAIT:

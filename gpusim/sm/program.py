@@ -30,8 +30,17 @@ MATMUL_LATENCY_CYCLES = {"wgmma": 128.0, "mma_sync": 33.0}
 """From the end of a product's issue to its accumulators: mma.sync m16n8k16 takes about 33 cycles, a full wgmma about
 128 (arXiv:2402.13499, tables of Hopper tensor-core latency)."""
 
-Costs = tuple[float, float, float, float]
-NO_COST: Costs = (0.0, 0.0, 0.0, 0.0)
+COPY_BYTES_PER_CLK = 64
+"""What an SM's load/store unit takes of cp.async, whose warps go on only then: 32 KiB take 546 cycles, 64 KiB 1047,
+between clock stamps in gemm.cu on an H200. TMA takes the time of one instruction."""
+FRAGMENT_BYTES_PER_CLK = 512
+"""ldmatrix brings a warp's fragments into its registers at 128 B per clock and quarter of the SM, and mma.sync waits as
+long; fitted to products of our own kernels that are not held out, which fetch 96 to 288 KB for the same FLOPs."""
+DEPENDENT_CYCLES = 4.5
+"""From an instruction to one that needs its result: 4 cycles for most, more for a few (arXiv:2402.13499)."""
+
+Costs = tuple[float, ...]
+NO_COST: Costs = (0.0,) * 4
 
 
 class ProgramTable:
@@ -141,8 +150,10 @@ class _Compiler:
         self.ints: list[list[list[int]]] = [[] for _ in range(agents)]
         self.floats: list[list[list[float]]] = [[] for _ in range(agents)]
         sm = gpu.sm
-        share = sm.wgmma_efficiency if launch.instruction == "wgmma" else sm.mma_sync_efficiency
-        self._efficiency = share
+        self._by_warps = (
+            launch.instruction == "mma_sync"
+        )  # they copy (cp.async), fetch fragments (ldmatrix) and multiply
+        self._efficiency = sm.mma_sync_efficiency if self._by_warps else sm.wgmma_efficiency
 
     def perform(self, agent: int, op: Op) -> Any:
         match op:
@@ -173,7 +184,7 @@ class _Compiler:
         for column, value in ints.items():
             row[column] = value
         self.ints[agent].append(row)
-        self.floats[agent].append(list(floats))
+        self.floats[agent].append([*floats, *(1.0,) * (oc.FLOAT_COLUMNS - len(floats))])
 
     def _barrier(self, barrier: Barrier) -> int:
         index = self._barriers.setdefault(barrier, len(self._barriers))
@@ -226,7 +237,8 @@ class _Compiler:
         row = self._access(oc.LOAD, op.tile)
         row[oc.TOKEN], row[oc.SHARE], row[oc.SHARES] = token.number % oc.TOKENS, op.share, op.multicast
         row[oc.FLAGS] = HINTS.index(op.hint) + (THROUGH_L1 if op.through_l1 else 0)
-        self._emit(agent, row, (0.0, 0.0, 0.0, self._shared_cycles(op.tile.size_bytes)))
+        copy = op.tile.size_bytes / COPY_BYTES_PER_CLK if self._by_warps else 0.0
+        self._emit(agent, row, (0.0, copy, 0.0, self._shared_cycles(op.tile.size_bytes)))
         return token
 
     def _shared_cycles(self, moved_bytes: int) -> float:
@@ -239,8 +251,8 @@ class _Compiler:
         peak = self._gpu.tensor_flops_per_clk(element.name)
         cycles = flops / (peak * self._efficiency) if peak else flops / (2 * self._gpu.sm.fp32_lanes)
         # mma.sync: a warp fetches A of its rows and B of its columns; wgmma: every 64-row instruction fetches all of B.
-        columns = self._launch.warp_columns if self._launch.instruction == "mma_sync" else 1
-        readers = self._launch.warps // columns if self._launch.instruction == "mma_sync" else -(-m // 64)
+        columns = self._launch.warp_columns if self._by_warps else 1
+        readers = self._launch.warps // columns if self._by_warps else -(-m // 64)
         b_bytes = readers * n * k * element.element_bytes
         a_bytes = 0 if op.a_in_registers else columns * m * k * element.element_bytes
         token = self._new_token(agent) if op.asynchronous else None
@@ -256,6 +268,8 @@ class _Compiler:
         ):
             if isinstance(operand, _Token) and operand.slot >= 0:
                 row[slot], row[sectors] = operand.slot, moved // 32
+        if self._by_warps:
+            cycles += (a_bytes + b_bytes) / FRAGMENT_BYTES_PER_CLK
         latency = MATMUL_LATENCY_CYCLES[self._launch.instruction]
         self._emit(agent, row, (cycles, 0.0, latency, self._shared_cycles(a_bytes + b_bytes)))
         return token
@@ -264,13 +278,14 @@ class _Compiler:
         sm = self._gpu.sm
         # A warp's exponentials and its FP32 work depend on each other, so they do not overlap.
         cycles = op.exps / sm.exp_per_clk + op.instructions / sm.fp32_lanes
-        if cycles:
+        if cycles or op.chain:
             half = op.shared_bytes // 64
             row = {oc.CODE: oc.VECTOR, oc.SHARED_READ: half, oc.SHARED_WRITE: half}
-            latency = SYNC_CYCLES if op.results else SUM_CYCLES
+            latency = (SYNC_CYCLES if op.results else SUM_CYCLES) if cycles else 0.0
             # mma.sync reads registers and is issued as any other instruction, so FP32 work holds it up.
-            issue = op.instructions / sm.fp32_lanes if self._launch.instruction == "mma_sync" else 0.0
-            self._emit(agent, row, (issue, cycles, latency, 0.0))
+            issue = op.instructions / sm.fp32_lanes if self._by_warps else 0.0
+            latency += DEPENDENT_CYCLES * op.chain
+            self._emit(agent, row, (issue, cycles, latency, 0.0, 1 / op.parts))
         if op.results == 1:
-            return op.inputs[0] if not cycles else None  # free work is a view of its input
+            return op.inputs[0] if op.inputs and not cycles else None  # free work is a view of its input
         return (None,) * op.results

@@ -51,9 +51,9 @@ FIELDS: list[tuple[str, Any]] = [
     ("phase_time", types.float64[:, :, ::1]),  # [CTA slot, barrier, phase % PHASES]
     ("barrier_count", _I64),
     ("barrier_open", _I64),
-    ("streamed", _INT),  # whether operands reach the tensor cores while these work, or are fetched first
     ("shared_free", _F64),  # per SM
     ("tensor_free", _F64),
+    ("copy_free", _F64),  # per SM: when its load/store unit takes the next cp.async
     ("vector_free", _F64),
     ("attention", _I64),  # per SM: CTA slots that ended or are hungry since it was last looked after
     ("end_time", _F64),  # per SM: latest completion of anything, for the kernel's end
@@ -96,7 +96,7 @@ def _set_items(s: Any, items: Any) -> None:
 class SmArray:
     """Builds the SMs' state for one kernel and installs CTAs in it."""
 
-    def __init__(self, sm_count: int, ctas_per_sm: int, agents: int, streamed: bool = True) -> None:
+    def __init__(self, sm_count: int, ctas_per_sm: int, agents: int) -> None:
         slots, rows = sm_count * ctas_per_sm, sm_count * ctas_per_sm * agents
         self.ctas_per_sm, self.agents = ctas_per_sm, agents
         self.values: dict[str, Any] = {
@@ -128,9 +128,9 @@ class SmArray:
             "phase_time": np.zeros((slots, oc.BARRIERS, oc.PHASES)),
             "barrier_count": np.zeros(1, np.int64),
             "barrier_open": np.zeros(1, np.int64),
-            "streamed": int(streamed),
             "shared_free": np.zeros(sm_count),
             "tensor_free": np.zeros(sm_count),
+            "copy_free": np.zeros(sm_count),
             "vector_free": np.zeros(sm_count),
             "attention": np.zeros(sm_count, np.int64),
             "end_time": np.zeros(sm_count),

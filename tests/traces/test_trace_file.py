@@ -284,7 +284,7 @@ def test_do_hints_and_plain_loads_survive(suffix: str, tmp_path: Path) -> None:
 
 def test_can_a_file_from_before_hints_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     older = {t: {c: k for c, k in columns.items() if c not in tracefile.LATER_COLUMNS} for t, columns in TABLES.items()}
-    plan = default_plan("flash2", heads=2, seq=100)
+    plan = default_plan("flash3", heads=2, seq=100)  # which has nothing in those columns
     for suffix in SUFFIXES:
         with monkeypatch.context() as patch:
             patch.setattr(tracefile, "TABLES", older)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from traces.dtypes import DTYPES
 from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
-from traces.ops import Load, Matmul, Program, Store, Vector, Wait
+from traces.ops import Load, Matmul, Program, Store, Vector, Wait, find_place
 from traces.problem import AttentionProblem
 from traces.schedule import Schedule, require, require_multiple
 from traces.softmax import NO_MASK, ONLINE_INSTRUCTIONS, finish, mask_scores, online_step
@@ -27,6 +27,10 @@ name = "flash1"
 summary = "FlashAttention forward: one CTA per head, K and V blocks outside, query blocks inside; O revisits memory"
 paper = "Dao et al. 2022, arXiv:2205.14135, algorithm 1"
 order = 10
+
+COPY_CHAIN, FINISH_CHAIN = 90, 95
+"""Instructions one after another of a query block: to start its copies, and for sums and LSE of its rows (430 and 610
+cycles between clock stamps in flash1.cu on an H200, less the work on O). Nothing runs under them."""
 
 MAX_REGISTERS = 255
 OTHER_REGISTERS = 64
@@ -141,6 +145,7 @@ def flash1_head(matrices: tuple[Matrix, ...], diagonal: int, scale: float, sched
         visible = [block for block in query_blocks(q.rows, k.rows, diagonal, schedule) if block[2] > step]
         fetched: list[Any] = []
         for number, (row, rows, steps) in enumerate(visible):
+            yield find_place(COPY_CHAIN)
             while len(fetched) < min(number + schedule.stages, len(visible)):
                 fetched.append((yield from fetch(step, *visible[len(fetched)][:2])))
             q_tile, row_lse, output = fetched[number]
@@ -166,7 +171,9 @@ def flash1_head(matrices: tuple[Matrix, ...], diagonal: int, scale: float, sched
             if number == 0:
                 yield Wait(v_tile)
             output = yield Matmul(probabilities, v_tile, (tile_q, d, tile_kv), output)
-            output, row_lse = yield Vector(finish, (maximum, total, output), instructions=2 * tile_q * d, results=2)
+            output, row_lse = yield Vector(
+                finish, (maximum, total, output), instructions=2 * tile_q * d, results=2, chain=FINISH_CHAIN
+            )
             last = step == steps - 1
             yield Store(o.tile(row, rows) if last else scratch[0].tile(row - finished, rows), output)
             yield Store(lse.tile(0, 1, row, rows), row_lse)

@@ -15,7 +15,7 @@ import numpy as np
 from traces.combine import MAX_SPLITS, choose_splits
 from traces.kv_tiles import KvSource, Loading, kv_shared_bytes
 from traces.launch import CtaResources, KernelLaunch, Plan
-from traces.ops import Load, Matmul, Op, Program, Store, Vector, Wait
+from traces.ops import Load, Matmul, Op, Program, Store, Vector, Wait, find_place
 from traces.problem import AttentionProblem
 from traces.query_blocks import CTA_ORDERS, FEATURES, QueryBlocks, query_block_bytes
 from traces.schedule import KV_ORDERS, Schedule, key_value_blocks, require, require_multiple, require_one_of
@@ -27,6 +27,12 @@ name = "flash2"
 summary = "FlashAttention-2 forward: one CTA per query block, K and V streamed from the last block down"
 paper = "Dao 2023, arXiv:2307.08691, algorithm 1"
 order = 20
+
+KEYS_BETWEEN = 16
+"""Keys of a step of PV, under whose products the exponentials of the next step are computed."""
+PLACE_CHAIN, FINISH_CHAIN = 125, 290
+"""Instructions one after another before the first copy (560 cycles between clock stamps in flash2.cu on an H200), and
+after the last product: sums and LSE of rows, and once more the block's place (1120 + 580, less the work on O)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,6 @@ def plan(problem: AttentionProblem, schedule: Flash2Schedule) -> Plan:
         agents,
         schedule.instruction,
         schedule.warps,
-        fetch_ahead=True,  # as the release's `gemm`, which copies the fragments of the next step before it multiplies
     )
     return Plan(name, p, schedule, grid.tensors, (launch, *grid.combine()), grid.inputs, ("O", "LSE"))
 
@@ -138,6 +143,7 @@ def flash2_block(
     rows, step, scale = schedule.tile_q, schedule.tile_kv, np.float32(problem.scale)
     steps = key_value_blocks(blocks(k.rows, step), "backward" if backward else "forward", 0)
     q_tile: Any = None
+    yield find_place(PLACE_CHAIN)
     if steps:
         q_tile = yield Load(q.tile(0, rows))
 
@@ -172,12 +178,15 @@ def flash2_block(
             exps=rows * step,
             instructions=ONLINE_INSTRUCTIONS * rows * step + rows * v.cols,
             results=4,
+            parts=max(1, step // KEYS_BETWEEN),
         )
         probabilities, maximum, total, output = state
         v_tile = yield from v_source.ready(v_tiles[position])
         output = yield Matmul(probabilities, v_tile, (rows, v.cols, step), output, a_in_registers=True)
         k_tiles[position] = v_tiles[position] = None
-    result, row_lse = yield Vector(finish, (maximum, total, output), instructions=2 * rows * v.cols, results=2)
+    result, row_lse = yield Vector(
+        finish, (maximum, total, output), instructions=2 * rows * v.cols, results=2, chain=FINISH_CHAIN
+    )
     yield Store(o.tile(0, rows), result)
     yield Store(lse.tile(0, 1), row_lse)
 

@@ -123,7 +123,6 @@ def plan(problem: AttentionProblem, schedule: Flash2BackwardSchedule) -> Plan:
         family,
         warps,
         warp_columns=columns,
-        fetch_ahead=True,  # as in the forward pass: the release has one `gemm` for both
     )
     rows = schedule.row_tile, schedule.row_pass
     launches = (

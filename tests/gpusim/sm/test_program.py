@@ -28,9 +28,9 @@ def test_does_the_table_hold_the_operations_in_order() -> None:
     ((first, last),) = table.ranges[program]
     ops = table.ops[table.steps[first:last]]
     codes = ops[:, oc.CODE].tolist()
-    # Q and K; wait for both; V under S = QK; softmax; wait for V; O += PV; normalise; store O and LSE.
+    # Find the place; Q and K; wait for both; V under S = QK; softmax; wait for V; O += PV; normalise; store O and LSE.
     load, wait, mm, vec, store = oc.LOAD, oc.WAIT, oc.MATMUL, oc.VECTOR, oc.STORE
-    assert codes == [load, load, wait, wait, load, mm, vec, wait, mm, vec, store, store]
+    assert codes == [vec, load, load, wait, wait, load, mm, vec, wait, mm, vec, store, store]
     loads = ops[np.array(codes) == load]
     assert loads[:, oc.SLOT].tolist() == [0, 1, 2]
     assert np.all(loads[:, oc.RUNS] * loads[:, oc.RUN_BYTES] == 128 * 64 * 2)

@@ -1,4 +1,4 @@
-"""Do pipes, waits and barriers of an SM take the times that one works out by hand?
+"""Do waits, barriers and work items of an SM take the times that one works out by hand?
 
 A product's result is there `DEPTH` cycles after the tensor cores are free again; a vector step's `SYNC_CYCLES`, and a
 jitter of a few more, after the pipes are; an agent that awaits a barrier goes on `BARRIER_CYCLES` after its phase.
@@ -10,206 +10,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from gpusim.errors import UserError
 from gpusim.machine import _Kernel, simulate
 from gpusim.memory.state import MemorySystem
-from gpusim.sm.core import BARRIER_CYCLES, ISSUE_CYCLES, JITTER_CYCLES
-from gpusim.sm.program import MATMUL_LATENCY_CYCLES, SYNC_CYCLES
+from gpusim.sm.core import BARRIER_CYCLES, ISSUE_CYCLES
+from gpusim.sm.program import SYNC_CYCLES
 from gpusim.spec import GpuSpec
-from tests.gpusim.sm.toys import ROW_BYTES, Loads, one_sm, run, toy
+from tests.gpusim.sm.toys import PRODUCT, ROW_BYTES, Loads, matmul, near, one_sm, run, toy, vector
 from traces.execute import Deadlock
 from traces.launch import Plan, WorkItem
-from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Store, Vector, Wait
+from traces.ops import Arrive, Await, Barrier, Load, Program, Store, Wait
 from traces.tensor import Matrix
-
-SHAPE = (128, 128, 64)
-MATMUL = 2 * 128 * 128 * 64 / (4096 * 0.9)
-"""Cycles that one product of that shape occupies the tensor cores: 4096 FLOP per cycle at 90 %."""
-DEPTH = MATMUL_LATENCY_CYCLES["wgmma"]
-PRODUCT = MATMUL + DEPTH
-FETCH = (4 * 128 * 64 + 128 * 64) * 2 / 128
-"""Cycles to fetch its fp16 operands with mma.sync from shared memory: four warps all of B, A once, 128 B per cycle."""
-SLOW_MATMUL = 2 * 128 * 128 * 64 / 2048
-"""Cycles on tensor cores at half their peak."""
-
-
-def near(low: float, vectors: int = 1) -> Any:
-    """`low`, and the latency of so many vector steps."""
-    return pytest.approx(low + vectors * SYNC_CYCLES, abs=vectors * JITTER_CYCLES / 2 + 1e-6)
-
-
-def matmul(asynchronous: bool = False) -> Matmul:
-    return Matmul(None, None, SHAPE, asynchronous=asynchronous)
-
-
-def vector(cycles: int) -> Vector:
-    """A step that occupies the vector pipes for so many cycles: 128 instructions each."""
-    return Vector(lambda: None, (), instructions=128 * cycles)
-
-
-def test_does_a_matrix_product_take_its_flops_at_the_instructions_peak() -> None:
-    def program(a: Matrix) -> Program:
-        yield matmul()
-
-    kernel = run(one_sm(), toy(lambda a: [program(a)]))
-    assert kernel.cycles == pytest.approx(PRODUCT)
-    assert kernel.flops == 2 * 128 * 128 * 64 and kernel.tensor_busy_cycles == pytest.approx(MATMUL)
-    slow = run(one_sm("sm.mma_sync_efficiency=0.5"), toy(lambda a: [program(a)], instruction="mma_sync"))
-    assert slow.cycles == pytest.approx(FETCH + SLOW_MATMUL + MATMUL_LATENCY_CYCLES["mma_sync"])
-    assert slow.tensor_busy_cycles == pytest.approx(SLOW_MATMUL)
-
-
-def test_are_operands_of_mma_sync_fetched_under_the_product_of_another_cta() -> None:
-    def program(a: Matrix) -> Program:
-        yield matmul()
-
-    kernel = run(one_sm("sm.mma_sync_efficiency=0.5"), toy(lambda a: [program(a)], ctas=3, instruction="mma_sync"))
-    assert kernel.cycles == pytest.approx(FETCH + 3 * SLOW_MATMUL + MATMUL_LATENCY_CYCLES["mma_sync"])
-    fast = run(one_sm("sm.mma_sync_efficiency=1"), toy(lambda a: [program(a)], ctas=3, instruction="mma_sync"))
-    # At 512 cycles a product, the tensor cores wait for operands.
-    assert fast.cycles == pytest.approx(3 * FETCH + SLOW_MATMUL / 2 + MATMUL_LATENCY_CYCLES["mma_sync"])
-
-
-@pytest.mark.parametrize("rows", (0, 128, 1024))
-def test_does_a_tile_that_lands_hold_back_what_is_fetched_from_shared_memory(rows: int) -> None:
-    def program(a: Matrix) -> Program:
-        yield Load(a.tile(0, rows))
-        yield matmul()
-
-    landing = rows * ROW_BYTES / 128
-    issue = ISSUE_CYCLES if rows else 0.0
-    mma = run(one_sm("sm.mma_sync_efficiency=0.5"), toy(lambda a: [program(a)], instruction="mma_sync"))
-    after = max(issue, landing) + FETCH + SLOW_MATMUL
-    assert mma.cycles == pytest.approx(after + MATMUL_LATENCY_CYCLES["mma_sync"])
-    streamed = (2 * 128 * 64 + 128 * 64) * 2 / 128  # wgmma: two instructions of 64 rows fetch B, and A once
-    wgmma = run(one_sm(), toy(lambda a: [program(a)]))
-    assert wgmma.cycles == pytest.approx(max(issue + MATMUL, max(issue, landing) + streamed) + DEPTH)
-
-
-def test_is_a_matrix_product_no_faster_than_its_operands_leave_shared_memory() -> None:
-    def program(a: Matrix) -> Program:
-        yield matmul()
-
-    # wgmma: both 64-row instructions fetch B (128 x 64 fp16), and A is fetched once.
-    operands = 2 * 128 * 64 * 2 + 128 * 64 * 2
-    kernel = run(one_sm("sm.shared_bandwidth=32B/clk"), toy(lambda a: [program(a)]))
-    assert kernel.cycles == pytest.approx(operands / 32 + DEPTH)
-    assert kernel.shared_read_bytes == operands
-
-
-def test_do_two_ctas_take_turns_on_the_tensor_cores() -> None:
-    def program(a: Matrix) -> Program:
-        yield matmul()
-        yield matmul()
-
-    assert run(one_sm(), toy(lambda a: [program(a)], ctas=2)).cycles == pytest.approx(4 * MATMUL + DEPTH)
-
-
-def test_do_two_ctas_take_turns_on_the_vector_pipes() -> None:
-    def program(a: Matrix) -> Program:
-        yield vector(1000)
-
-    assert run(one_sm(), toy(lambda a: [program(a)])).cycles == near(1000)
-    assert run(one_sm(), toy(lambda a: [program(a)], ctas=2)).cycles == near(2000)
-
-
-@pytest.mark.parametrize("instruction", ("mma_sync", "wgmma"))
-def test_does_fp32_work_hold_up_products_that_are_issued_like_it(instruction: str) -> None:
-    def work(a: Matrix) -> Program:
-        yield vector(1000)
-
-    def multiply(a: Matrix) -> Program:
-        yield matmul()
-
-    gpu = one_sm("sm.mma_sync_efficiency=1", "sm.wgmma_efficiency=1")
-    cycles = run(gpu, toy(lambda a: [work(a), multiply(a)], instruction=instruction)).cycles
-    alone = run(gpu, toy(lambda a: [multiply(a)], instruction=instruction))
-    fetch = alone.shared_read_bytes / 128
-    if instruction == "wgmma":
-        assert cycles == near(max(1000, alone.cycles))
-    else:
-        assert fetch < 1000 and cycles == pytest.approx(1000 + alone.cycles - fetch)
-
-
-@pytest.mark.parametrize("ahead", (False, True))
-def test_do_warps_that_fetch_ahead_multiply_meanwhile(ahead: bool) -> None:
-    def program(a: Matrix) -> Program:
-        yield matmul()
-
-    plan = toy(lambda a: [program(a)], instruction="mma_sync")
-    plan = replace(plan, launches=tuple(replace(launch, fetch_ahead=ahead) for launch in plan.launches))
-    kernel = run(one_sm("sm.mma_sync_efficiency=1"), plan)
-    fetch = kernel.shared_read_bytes / 128
-    depth = MATMUL_LATENCY_CYCLES["mma_sync"]
-    product = kernel.flops / one_sm().tensor_flops_per_clk("fp16")
-    assert kernel.cycles == pytest.approx((max(fetch, product) if ahead else fetch + product) + depth)
-
-
-@pytest.mark.parametrize(("warps", "columns"), ((8, 1), (8, 2), (8, 4), (4, 4)))
-def test_do_warps_read_a_of_their_rows_and_b_of_their_columns(warps: int, columns: int) -> None:
-    def program(a: Matrix) -> Program:
-        yield matmul()
-
-    plan = toy(lambda a: [program(a)], instruction="mma_sync")
-    shared = tuple(replace(launch, warps=warps, warp_columns=columns) for launch in plan.launches)
-    m, n, k = matmul().shape
-    read = run(one_sm(), replace(plan, launches=shared)).shared_read_bytes
-    assert read == 2 * k * (columns * m + warps // columns * n)
-
-
-@pytest.mark.parametrize("ctas", (1, 2, 3, 8))
-def test_are_vector_pipes_never_faster_than_their_peak(ctas: int) -> None:
-    def program(a: Matrix) -> Program:
-        for _ in range(10):
-            yield vector(1000)
-
-    result = simulate(toy(lambda a: [program(a)], ctas=ctas), one_sm())
-    busy = result.timeline.activity["vector_busy"]
-    assert busy.sum() == pytest.approx(ctas * 10_000) and result.cycles >= ctas * 10_000
-    assert np.all(busy <= result.timeline.bin_cycles * (1 + 1e-9))
-    assert (len(busy) - 1) * result.timeline.bin_cycles <= result.cycles
-
-
-def test_do_exponentials_and_arithmetic_of_a_step_take_their_units_one_after_the_other() -> None:
-    def program(exps: int, instructions: int) -> Program:
-        yield Vector(lambda: None, (), exps=exps, instructions=instructions)
-
-    assert run(one_sm(), toy(lambda a: [program(16_000, 0)])).cycles == near(1000)  # 16 per cycle
-    assert run(one_sm(), toy(lambda a: [program(16_000, 240_000)])).cycles == near(2875)  # 128 per cycle
-
-
-def test_do_dependent_steps_add_up() -> None:
-    def program(a: Matrix) -> Program:
-        yield matmul()
-        yield vector(500)
-        yield matmul()
-
-    assert run(one_sm(), toy(lambda a: [program(a)])).cycles == near(2 * PRODUCT + 500)
-
-
-@pytest.mark.parametrize("cycles", (100, 2000))
-def test_does_an_asynchronous_product_run_under_vector_work(cycles: int) -> None:
-    def program(a: Matrix) -> Program:
-        product = yield matmul(asynchronous=True)
-        yield vector(cycles)
-        yield Wait(product)
-
-    found = run(one_sm(), toy(lambda a: [program(a)])).cycles
-    assert found == (pytest.approx(PRODUCT) if cycles == 100 else near(ISSUE_CYCLES + cycles))
-
-
-def test_do_products_of_one_cta_run_under_the_softmax_of_another() -> None:
-    def program(a: Matrix) -> Program:
-        for _ in range(4):
-            yield matmul()
-            yield vector(round(MATMUL))
-
-    alone = run(one_sm(), toy(lambda a: [program(a)])).cycles
-    both = run(one_sm(), toy(lambda a: [program(a)], ctas=2)).cycles
-    assert both < alone + 2 * PRODUCT
 
 
 def test_does_a_wait_stall_until_the_load_is_complete_and_no_longer() -> None:
@@ -488,7 +301,7 @@ def order_of_work(plan: Plan, *askers: int) -> list[int | None]:
         indices.append(index)
         return base.work(index)
 
-    kernel = _Kernel(one_sm(), MemorySystem(one_sm(), plan.tensors), replace(base, work=work), lambda _: None)
+    kernel = _Kernel(one_sm(), MemorySystem(one_sm(), plan.tensors), replace(base, work=work), lambda _: None, None)
     return [indices[-1] if kernel._take(cta) else None for cta in askers]
 
 

@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
 
 from gpusim.machine import simulate
 from gpusim.memory.access import read_tile
 from gpusim.memory.state import MemorySystem
 from gpusim.result import KernelResult
+from gpusim.sm.core import JITTER_CYCLES
+from gpusim.sm.program import MATMUL_LATENCY_CYCLES, SYNC_CYCLES
 from gpusim.spec import GpuSpec, load_gpu
 from traces.dtypes import DTYPES
 from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
-from traces.ops import Program
+from traces.ops import Matmul, Program, Vector
 from traces.problem import AttentionProblem
 from traces.tensor import Matrix, TensorTable
 
 ROWS, COLS = 4096, 64
 ROW_BYTES = COLS * 2
 Agents = Callable[[Matrix], Sequence[Program]]
+SHAPE = (128, 128, 64)
+MATMUL = 2 * 128 * 128 * 64 / (4096 * 0.9)
+"""Cycles that one product of that shape occupies the tensor cores: 4096 FLOP per cycle at 90 %."""
+DEPTH = MATMUL_LATENCY_CYCLES["wgmma"]
+PRODUCT = MATMUL + DEPTH
+
+
+def near(low: float, vectors: int = 1) -> Any:
+    """`low`, and the latency of so many vector steps."""
+    return pytest.approx(low + vectors * SYNC_CYCLES, abs=vectors * JITTER_CYCLES / 2 + 1e-6)
+
+
+def matmul(asynchronous: bool = False) -> Matmul:
+    return Matmul(None, None, SHAPE, asynchronous=asynchronous)
+
+
+def vector(cycles: int) -> Vector:
+    """A step that occupies the vector pipes for so many cycles: 128 instructions each."""
+    return Vector(lambda: None, (), instructions=128 * cycles)
 
 
 def one_sm(*overrides: str) -> GpuSpec:
