@@ -58,7 +58,8 @@ class KernelLaunch:
         resources: per-CTA needs.
         work: work index → its items. CTA c starts with index c.
         agents: the program(s).
-        instruction: tensor-core family, `mma_sync` (operands through registers) or `wgmma` (from shared memory).
+        instruction: tensor-core family, `mma_sync` (warps copy by cp.async, and operands go through registers) or
+            `wgmma` (from shared memory, which TMA fills); `none` in kernels without products, which load into registers.
         warps: warps that share a Matmul.
         cluster: consecutive CTAs that form a thread-block cluster and start together.
         queue: number of work indices when CTAs are persistent and fetch their next index from a shared counter (a CTA
@@ -72,7 +73,7 @@ class KernelLaunch:
     resources: CtaResources
     work: Callable[[int], Sequence[WorkItem]]
     agents: Agents
-    instruction: str = "mma_sync"
+    instruction: str = "none"
     warps: int = 4
     cluster: int = 1
     queue: int = 0

@@ -117,7 +117,7 @@ def plan(problem: AttentionProblem, schedule: Flash1Schedule) -> Plan:
     resources = CtaResources(threads, min(registers, MAX_REGISTERS), shared)
     warps, columns = schedule.warps, schedule.warps // row_warps(schedule)
     launch = KernelLaunch(
-        "flash1_forward", p.batch * p.heads, resources, work, agents, warps=warps, warp_columns=columns
+        "flash1_forward", p.batch * p.heads, resources, work, agents, "mma_sync", warps, warp_columns=columns
     )
     return Plan(name, p, schedule, table.tensors, (launch,), ("Q", "K", "V"), ("O", "LSE"))
 
