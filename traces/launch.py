@@ -59,7 +59,7 @@ class KernelLaunch:
         work: work index → its items. CTA c starts with index c.
         agents: the program(s).
         instruction: tensor-core family, `mma_sync` (warps copy by cp.async, and operands go through registers) or
-            `wgmma` (from shared memory, which TMA fills); `none` in kernels without products, which load into registers.
+            `wgmma` (from shared memory, which TMA fills); `none` without products: loads go to registers.
         warps: warps that share a Matmul.
         cluster: consecutive CTAs that form a thread-block cluster and start together.
         queue: number of work indices when CTAs are persistent and fetch their next index from a shared counter (a CTA

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpusim.machine import simulate
-from gpusim.sm.core import ISSUE_CYCLES, JITTER_CYCLES
+from gpusim.sm.core import COPY_WAIT, ISSUE_CYCLES, JITTER_CYCLES
 from gpusim.sm.program import (
     COPY_BYTES_PER_CLK,
     DEPENDENT_CYCLES,
@@ -64,7 +64,7 @@ def test_do_warps_that_copy_go_on_when_the_copy_is_taken(instruction: str) -> No
     def cycles(ctas: int) -> float:
         return run(one_sm(), toy(lambda a: [program(a)], ctas=ctas, instruction=instruction)).cycles
 
-    copy = 512 * ROW_BYTES / COPY_BYTES_PER_CLK if instruction == "mma_sync" else ISSUE_CYCLES
+    copy = COPY_WAIT * 512 * ROW_BYTES / COPY_BYTES_PER_CLK if instruction == "mma_sync" else ISSUE_CYCLES
     assert cycles(1) == near(copy + 3000)
     assert cycles(2) == near(copy + 6000)  # the second CTA's copy is taken while the first works
 
@@ -76,7 +76,8 @@ def test_do_copies_of_two_ctas_take_turns_at_the_load_store_unit() -> None:
 
     kernel = run(one_sm(), toy(lambda a: [program(a)], ctas=2, instruction="mma_sync"))
     waits = DEPENDENT_CYCLES * 100
-    assert kernel.cycles == pytest.approx(2 * 512 * ROW_BYTES / COPY_BYTES_PER_CLK + waits, abs=JITTER_CYCLES / 2)
+    copies = (1 + COPY_WAIT) * 512 * ROW_BYTES / COPY_BYTES_PER_CLK
+    assert kernel.cycles == pytest.approx(copies + waits, abs=JITTER_CYCLES / 2)
 
 
 def test_do_instructions_that_wait_for_one_another_hold_up_nobody_else() -> None:
@@ -112,7 +113,7 @@ def test_does_a_tile_that_lands_hold_back_what_is_fetched_from_shared_memory(row
         yield matmul()
 
     landing = rows * ROW_BYTES / 128
-    copy = max(ISSUE_CYCLES, rows * ROW_BYTES / COPY_BYTES_PER_CLK) if rows else 0.0
+    copy = max(ISSUE_CYCLES, COPY_WAIT * rows * ROW_BYTES / COPY_BYTES_PER_CLK) if rows else 0.0
     mma = run(one_sm("sm.mma_sync_efficiency=1"), toy(lambda a: [program(a)], instruction="mma_sync"))
     after = max(copy + FAST_MATMUL, max(copy, landing) + FETCH)
     assert mma.cycles == pytest.approx(after + MATMUL_LATENCY_CYCLES["mma_sync"])
