@@ -110,6 +110,9 @@ PAGES = (16, 64, 16, 16, 8, 32, 128)
 """Page size of a paged shape: these in turn."""
 
 
+UNEQUAL: tuple[dict[str, Any], ...] = ({"heads": 8, "lengths": (2048, 1024, 512), "dim": 128},)
+
+
 def _fitting(
     shapes: Sequence[dict[str, Any]], most_keys: int, most_scores: float = float("inf")
 ) -> list[dict[str, Any]]:
@@ -117,12 +120,17 @@ def _fitting(
     return [s for s in shapes if s["seq"] <= most_keys and s["heads"] * s["seq"] ** 2 <= most_scores]
 
 
+def _widest_last(shapes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Head dimensions past 128 behind the others, whose numbers are thus what they were without them."""
+    return sorted(shapes, key=lambda shape: shape["dim"] > 128)
+
+
 GRID: dict[str, Sequence[dict[str, Any]]] = {
-    "naive": _fitting(ATTENTION, 16384, 32 * 4096**2),
-    "naive_online_softmax": _fitting(ATTENTION, 16384, 16 * 4096**2),
+    "naive": [*_fitting(ATTENTION, 16384, 32 * 4096**2), *UNEQUAL],
+    "naive_online_softmax": [*_fitting(ATTENTION, 16384, 16 * 4096**2), *UNEQUAL],
     "flash1": _fitting(ATTENTION, 4096),
     "flash2": ATTENTION,
-    "flash2_backward": _fitting(ATTENTION, 8192),
+    "flash2_backward": [*_widest_last(_fitting(ATTENTION, 8192)), _shape(16, 2048, 256, True, kv_heads=4)],
     "decode": DECODING,
     "decode_split": DECODING,
     "paged_decode": [shape | {"page_size": PAGES[i % len(PAGES)]} for i, shape in enumerate(DECODING)],
@@ -230,6 +238,7 @@ def _estimate(l2: str, batch: Sequence[Case]) -> float:
 
 def _described(p: AttentionProblem) -> str:
     parts = [f"B{p.batch} H{p.heads} Hkv{p.kv_heads} N{p.seq} M{p.seq_kv} d{p.dim}", "causal" if p.causal else ""]
+    parts += ["lengths " + ",".join(map(str, p.lengths)) if p.lengths else ""]
     parts += [p.kv_dtype if p.kv_dtype != p.dtype else "", f"page {p.page_size}" if p.page_size else ""]
     return " ".join(part for part in parts if part)
 

@@ -87,6 +87,8 @@ def shapes() -> Iterator[tuple[str, AttentionProblem]]:
     for problem in long:
         yield "forward", problem
         yield "backward", problem
+    for causal in (False, True):
+        yield "backward", AttentionProblem(heads=32, seq=4096, dim=256, causal=causal)
 
 
 def judged(
@@ -128,7 +130,8 @@ def _ratios(
     p, name = line.problem, line.name
     if name == "naive" and "naive" in torch:
         yield Ratio("torch naive", torch["naive"] / line.time_us, 0.9)
-    if name in ("flash2", "flash2_backward") and p.dim in (64, 128) and p.seq >= 2048 and "flash" in torch:
+    dims = {"flash2": (64, 128), "flash2_backward": (64, 128, 256)}
+    if p.dim in dims.get(name, ()) and p.seq >= 2048 and "flash" in torch:
         yield Ratio("torch flash", torch["flash"] / line.time_us, 1.0)
     if name not in ("decode_split", "paged_decode") or p.batch < 16 or p.seq_kv < 4096:
         return

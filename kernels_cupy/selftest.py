@@ -1,16 +1,21 @@
 """Runs every algorithm's kernels on this GPU: are they right on many shapes, and how fast next to PyTorch?
 
 python -m kernels_cupy.selftest [ALGO ...] [--no-timing] [--no-verify]
+python -m kernels_cupy.selftest [ALGO ...] --compile FOLDER      # on any machine, for $GPUSIM_CUBINS where the GPU is
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from kernels_cupy import verify
 from kernels_cupy.algorithms import KERNELS, kernel_module, kernels, make_plan
+from kernels_cupy.campaign import compile_into
 from kernels_cupy.errors import CompileError, Unavailable
 from kernels_cupy.gpu import Gpu, current_gpu
 from kernels_cupy.kernel import compile_all
@@ -19,6 +24,8 @@ from traces.algorithms import algorithm as trace_algorithm
 from traces.algorithms import default_shape
 from traces.launch import Plan
 from traces.problem import AttentionProblem
+
+SM_COUNT = 132
 
 SHAPES: tuple[dict[str, Any], ...] = (
     {"heads": 4, "kv_heads": 2, "seq": 256, "dim": 64},
@@ -155,6 +162,40 @@ SPECIAL: dict[str, tuple[tuple[dict[str, Any], dict[str, Any]], ...]] = {
 }
 """Shapes and schedule changes of one algorithm's own."""
 
+UNEQUAL: tuple[dict[str, Any], ...] = (
+    {"heads": 4, "kv_heads": 2, "lengths": (300, 0, 77, 1), "kv_lengths": (200, 50, 0, 900), "causal": True},
+    {"heads": 8, "lengths": (2048, 1024, 512)},
+    {"heads": 2, "kv_heads": 1, "lengths": (130, 7, 259), "dim": 72, "dtype": "bf16", "layout": "bshd"},
+    {"heads": 2, "lengths": (500, 33), "dim": 64, "causal": True, "window": 100},
+    {"heads": 1, "lengths": (64, 40), "kv_lengths": (30000, 5), "causal": True},
+)
+"""For the algorithms that pad sequences of unequal lengths: empty ones, odd lengths, rows longer than stay on chip."""
+
+SPECIAL["naive"] = SPECIAL["naive_online_softmax"] = tuple((shape, {}) for shape in UNEQUAL)
+
+WIDE: tuple[dict[str, Any], ...] = (
+    {"batch": 2, "heads": 8, "kv_heads": 2, "seq": 600, "dim": 256, "causal": True},
+    {
+        "heads": 4,
+        "kv_heads": 1,
+        "seq": 516,
+        "seq_kv": 332,
+        "dim": 160,
+        "dtype": "bf16",
+        "causal": True,
+        "layout": "bshd",
+    },
+    {"heads": 2, "seq": 333, "seq_kv": 517, "dim": 192, "dim_v": 128, "causal": True, "layout": "bshd"},
+    {"heads": 2, "seq": 77, "seq_kv": 99, "dim": 136, "dim_v": 200},
+    {"heads": 2, "seq": 70, "dim": 64, "dim_v": 256},
+    {"heads": 2, "seq": 1, "seq_kv": 65, "dim": 248},
+    {"heads": 32, "seq": 4096, "dim": 256, "causal": True},
+)
+"""Head dimensions past 128 of a backward pass: those of K and V alike or not, whole panels of 64 columns or not, a full
+card."""
+
+SPECIAL["flash2_backward"] = tuple((shape, {}) for shape in WIDE)
+
 SPECIAL["paged_decode"] = (
     *((shape, {"variant": variant}) for variant in ("v1", "v2") for shape in DECODED),
     ({"batch": 2, "heads": 4, "kv_heads": 2, "seq": 1, "seq_kv": 900, "page_size": 24, "prefix": 100}, {}),
@@ -166,6 +207,8 @@ TIMED: tuple[dict[str, Any], ...] = (
     {"heads": 32, "seq": 4096, "dim": 128, "causal": True},
     {"heads": 16, "seq": 4096, "dim": 64},
     {"heads": 1, "seq": 8192, "dim": 128},
+    {"heads": 16, "seq": 4096, "dim": 256},
+    {"heads": 16, "seq": 4096, "dim": 256, "causal": True},
 )
 
 DECODE_TIMED: tuple[dict[str, Any], ...] = tuple(
@@ -190,13 +233,10 @@ def check(algorithm: str, gpu: Gpu) -> int:
     """Verify one algorithm on all shapes, a line each; the number of wrong ones."""
     wrong = 0
     plans: list[tuple[str, Plan]] = []
-    for shape, schedule in (
-        *((shape, {}) for shape in (DECODED if is_decoding(algorithm) else SHAPES)),
-        *SPECIAL.get(algorithm, ()),
-    ):
+    for shape, schedule in _verified(algorithm):
         text = " ".join(f"{key}={value}" for key, value in (shape | schedule).items())
         try:
-            plans.append((text, _supported_plan(algorithm, gpu, shape, schedule)))
+            plans.append((text, _supported_plan(algorithm, gpu.sm_count, shape, schedule)))
         except ValueError as refusal:
             print(f"  refused  {text}: {refusal}", flush=True)
     compile_all([spec for _, plan in plans for spec in kernels(plan)], gpu.arch)  # all at once is faster
@@ -212,17 +252,37 @@ def check(algorithm: str, gpu: Gpu) -> int:
     return wrong
 
 
-def _supported_plan(algorithm: str, gpu: Gpu, shape: dict[str, Any], schedule: dict[str, Any]) -> Plan:
-    plan = make_plan(algorithm, AttentionProblem(**shape), gpu.sm_count, schedule)
+def _verified(algorithm: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Shapes and schedule changes that an algorithm is verified on."""
+    yield from ((shape, {}) for shape in (DECODED if is_decoding(algorithm) else SHAPES))
+    yield from SPECIAL.get(algorithm, ())
+
+
+def _timed(decoding: bool) -> tuple[dict[str, Any], ...]:
+    return DECODE_TIMED + QUANTISED_TIMED + LATENT_TIMED if decoding else TIMED
+
+
+def _supported_plan(algorithm: str, sm_count: int, shape: dict[str, Any], schedule: dict[str, Any]) -> Plan:
+    plan = make_plan(algorithm, AttentionProblem(**shape), sm_count, schedule)
     kernels(plan)
     return plan
 
 
+def compile_ahead(algorithms: list[str], folder: Path, arch: str) -> None:
+    """Put the cubins of all that `check` and `time` launch on a card of `SM_COUNT` SMs into `folder`."""
+    plans = []
+    for name in algorithms:
+        for shape, schedule in (*_verified(name), *((shape, {}) for shape in _timed(is_decoding(name)))):
+            with suppress(ValueError):  # refused, which the run itself will say
+                plans.append(_supported_plan(name, SM_COUNT, shape, schedule))
+    compile_into(folder, plans, arch)
+
+
 def time(algorithms: list[str], gpu: Gpu, repeat: int) -> None:
     """Median time of every algorithm, and of what PyTorch offers, on each timed shape."""
-    for decoding, shapes in ((False, TIMED), (True, DECODE_TIMED + QUANTISED_TIMED + LATENT_TIMED)):
+    for decoding in (False, True):
         names = [name for name in algorithms if is_decoding(name) == decoding]
-        for shape in shapes if names else ():
+        for shape in _timed(decoding) if names else ():
             print(" ".join(f"{key}={value}" for key, value in shape.items()), flush=True)
             _time_shape(names, gpu, repeat, shape)
 
@@ -232,7 +292,7 @@ def _time_shape(algorithms: list[str], gpu: Gpu, repeat: int, shape: dict[str, A
     works: dict[str, int] = {}
     for algorithm in algorithms:
         try:
-            plan = _supported_plan(algorithm, gpu, shape, {})
+            plan = _supported_plan(algorithm, gpu.sm_count, shape, {})
         except ValueError as refusal:
             print(f"  {algorithm:24} refused: {refusal}")
             continue
@@ -260,19 +320,26 @@ def _line(name: str, us: float, flops: int, moved: int, rest: str) -> None:
     print(f"  {name:24} {us:10.1f} µs {rates}  {rest}", flush=True)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 1 if anything is wrong, 2 if it cannot run."""
     parser = argparse.ArgumentParser(prog="python -m kernels_cupy.selftest", description=__doc__)
     parser.add_argument("algorithms", nargs="*", metavar="ALGO", help=f"of {', '.join(KERNELS)} (default: all)")
     parser.add_argument("--no-verify", action="store_true", help="only time")
     parser.add_argument("--no-timing", action="store_true", help="only verify")
     parser.add_argument("--repeat", type=int, default=20, metavar="N", help="timed runs, of which the median counts")
-    args = parser.parse_args()
+    parser.add_argument(
+        "--compile", type=Path, metavar="FOLDER", help="only compile into FOLDER, for GPUSIM_CUBINS elsewhere"
+    )
+    parser.add_argument("--arch", default="sm_90a", help="target of --compile (default sm_90a)")
+    args = parser.parse_args(arguments)
     names = args.algorithms or list(KERNELS)
     wrong = 0
     try:
         for name in names:
             kernel_module(name)
+        if args.compile:
+            compile_ahead(names, args.compile, args.arch)
+            return 0
         gpu = current_gpu()
         print(f"{gpu.name}, {gpu.arch}, {gpu.sm_count} SMs")
         for name in [] if args.no_verify else names:

@@ -60,15 +60,16 @@ def row_softmax(
 ) -> KernelSpec:
     """S → P by the kernel `softmax` in `source`, each row by the threads of a CTA over its rows.
 
+    It alone knows sequences of unequal lengths: their tensors are padded to the longest, and the products take all.
+
     Args:
-        defines: besides `T`, `THREADS`, `GROUP` (threads per row) and `CAUSAL`.
+        defines: besides `T`, `THREADS`, `GROUP` (threads per row), `CAUSAL` and `VARLEN`.
         shared_bytes: per CTA.
-        more: arguments after (rows, keys, diagonal, window, CTAs per head).
+        more: arguments after (rows, keys, window, CTAs per head, heads).
     """
     p, schedule = plan.problem, plan.schedule
     formats = {p.dtype, p.kv_dtype, p.v_dtype}
     require_supported(formats in ({"fp16"}, {"bf16"}), f"formats {sorted(formats)} are not fp16 or bf16 throughout")
-    require_supported(not p.lengths, "sequences of unequal lengths have no kernel")
     blocks = -(-p.seq // schedule.softmax_rows)
     return KernelSpec(
         name="softmax",
@@ -77,6 +78,7 @@ def row_softmax(
         defines={
             "T": c_type(p.storage),
             "CAUSAL": int(p.causal),
+            "VARLEN": int(bool(p.lengths)),
             "THREADS": schedule.softmax_threads,
             "GROUP": threads_per_row(plan),
             **defines,
@@ -85,7 +87,8 @@ def row_softmax(
         block=(schedule.softmax_threads, 1, 1),
         shared_bytes=shared_bytes,
         tensors=("S", "P"),
-        scalars=(*(np.int32(n) for n in (p.seq, p.seq_kv, p.diagonal, p.window, blocks)), *more),
+        tables=(p.lengths, p.kv_lengths) if p.lengths else (),
+        scalars=(*(np.int32(n) for n in (p.seq, p.seq_kv, p.window, blocks, p.heads)), *more),
     )
 
 

@@ -129,7 +129,7 @@ def compare(plan: Plan, inputs: Mapping[str, Any], output: Callable[[str], Any],
     """As `errors`, for `output(name)` float32 [batch, heads, rows, cols] wherever it comes from."""
     reference = REFERENCES[plan.outputs]
     p, outputs = plan.problem, {name: output(name) for name in plan.outputs}
-    squares = {name: [0.0, 0.0] for name in plan.outputs}
+    squares = {name: [_padding_squares(xp, p, x) if name == "O" else 0.0, 0.0] for name, x in outputs.items()}
     for sequence in range(p.batch):
         for head in range(p.kv_heads):
             one = _inputs(xp, p, inputs, sequence, head)
@@ -173,13 +173,18 @@ def _inputs(xp: Any, p: AttentionProblem, inputs: Mapping[str, Any], sequence: i
 
 
 def _part(p: AttentionProblem, name: str, x: Any, sequence: int, head: int) -> Any:
-    """[heads, rows, cols] of one sequence that belong to a KV head; sequences of unequal lengths are packed."""
+    """[heads, rows, cols] of one sequence that belong to a KV head.
+
+    Sequences of unequal lengths are packed, or (with a batch entry each) padded; their padding is left out.
+    """
     heads = x.shape[1] // p.kv_heads
-    of_head = x[0 if p.lengths else sequence, head * heads : (head + 1) * heads]
+    packed = len(x) < p.batch
+    of_head = x[0 if packed else sequence, head * heads : (head + 1) * heads]
     if not p.lengths:
         return of_head
-    own = starts(p.kv_lengths if name in PER_KEY or name in SCALES else p.lengths)
-    rows = slice(own[sequence], own[sequence + 1])
+    lengths = p.kv_lengths if name in PER_KEY or name in SCALES else p.lengths
+    first = starts(lengths)[sequence] if packed else 0
+    rows = slice(first, first + lengths[sequence])
     return of_head[..., rows] if name == "LSE" else of_head[:, rows]
 
 
@@ -205,6 +210,14 @@ def _squares(xp: Any, got: Any, expected: Any) -> tuple[float, float]:
     if not same_infinities:
         return float("inf"), norm
     return float(xp.square(xp.where(finite, got - xp.where(finite, expected, 0), 0)).sum()), norm
+
+
+def _padding_squares(xp: Any, p: AttentionProblem, output: Any) -> float:
+    """Squared error of the padding of a padded batch's output, which is zeros; 0 where there is none."""
+    if len(output) != len(p.lengths):
+        return 0.0
+    padding = (_on(xp, output[sequence, :, rows:]) for sequence, rows in enumerate(p.lengths))
+    return sum(_squares(xp, x, xp.zeros(x.shape))[0] for x in padding)
 
 
 def _relative(difference: float, norm: float) -> float:

@@ -8,8 +8,7 @@
 // Macros: T, DIM, DIM_V, TILE_Q (128 up to 64 dimensions, else 64), ALIGNED_K, ALIGNED_V (elements of a row that are
 // aligned together); and, as 0 or 1, CAUSAL, TOKEN_MAJOR (layout bshd), PARTS (dK and dV per query head, expanded).
 #include "cta_record.cuh"
-#include "query_blocks.cuh"
-#include "softmax.cuh"
+#include "key_block.cuh"
 #include "warpgroup.cuh"
 
 constexpr int kThreads = 256, kKeys = 128;
@@ -20,31 +19,6 @@ constexpr int kQueryBytes = TILE_Q * kDepth * sizeof(T), kGradientBytes = TILE_Q
 constexpr int kScoreBytes = kKeys * TILE_Q * sizeof(T);
 static_assert(TILE_Q * kDepth == 64 * 128, "a 64 x 64 piece of dQ for each warpgroup");
 using Scores = Panels<kKeys>;  // dS^T: a row per key
-
-// Adds two neighbouring elements in the L2.
-__device__ __forceinline__ void add_pair(float *target, float first, float second) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(target), "f"(first), "f"(second) : "memory");
-#else
-    atomicAdd(target, first);
-    atomicAdd(target + 1, second);
-#endif
-}
-
-// Stores 64 rows of fragments, scaled, through `tile` (64 x Columns) in chunks of 16 bytes.
-template <int Cols, int Columns, int Vector>
-__device__ __forceinline__ void store_rows(T *matrix, long long pitch, int row, int rows, const float (&d)[Columns / 8][4],
-                                           float scale, char *tile) {
-    using Layout = SharedRows<Columns * sizeof(T)>;
-    int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 % 4 * 16;
-    char *own = tile + warp_row * Columns * sizeof(T);
-#pragma unroll
-    for (int j = 0; j < Columns / 8; j++)
-        store_matrices(shared_address(own) + Layout::offset(lane % 16, j), pack<T>(d[j][0] * scale, d[j][1] * scale),
-                       pack<T>(d[j][2] * scale, d[j][3] * scale));
-    __syncwarp();
-    store_tile<T, 16, Columns, Vector, 32>(matrix, pitch, row + warp_row, rows, 0, Cols, own);
-}
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     flash2_backward(const T *__restrict__ q, const T *__restrict__ gradient, const float *__restrict__ lse,
@@ -57,18 +31,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     char *gradient_tiles = q_tiles + 2 * kQueryBytes, *score_tile = gradient_tiles + 2 * kGradientBytes;
     float *rows_of = reinterpret_cast<float *>(score_tile + kScoreBytes);  // [2][LSE, D][TILE_Q]
 
-    int key_blocks = (seq_kv + kKeys - 1) / kKeys, key0 = blockIdx.x % key_blocks * kKeys;
-    int b = blockIdx.x / key_blocks % batch, h = blockIdx.x / key_blocks / batch, kv_heads = heads / group;
-    int diagonal = seq_kv - seq - key0;  // query row r sees the block's key j iff j <= r + diagonal
+    KeyBlock x = key_block_of<kKeys>(blockIdx.x, batch, seq, seq_kv);
+    int kv_heads = heads / group;
     long long q_pitch = pitch_of<DIM, TOKEN_MAJOR>(heads), v_pitch = pitch_of<DIM_V, TOKEN_MAJOR>(kv_heads);
     long long k_pitch = pitch_of<DIM, TOKEN_MAJOR>(kv_heads), gradient_pitch = pitch_of<DIM_V, TOKEN_MAJOR>(heads);
-    q = head_of<DIM, TOKEN_MAJOR>(q, b, h, heads, seq);
-    gradient = head_of<DIM_V, TOKEN_MAJOR>(gradient, b, h, heads, seq);
-    long long first_row = (static_cast<long long>(b) * heads + h) * seq;
+    q = head_of<DIM, TOKEN_MAJOR>(q, x.b, x.h, heads, seq);
+    gradient = head_of<DIM_V, TOKEN_MAJOR>(gradient, x.b, x.h, heads, seq);
+    long long first_row = (static_cast<long long>(x.b) * heads + x.h) * seq;
     dq += first_row * DIM, lse += first_row, row_sums += first_row;
 
     // The query blocks that see any key, from the last one down.
-    int first = CAUSAL ? max(0, -diagonal) / TILE_Q : 0, last = (seq + TILE_Q - 1) / TILE_Q - 1;
+    int first = CAUSAL ? max(0, -x.diagonal) / TILE_Q : 0, last = (seq + TILE_Q - 1) / TILE_Q - 1;
     auto copy_queries = [&](int block, int stage) {
         if (block >= first) {
             copy_panels<T, TILE_Q, DIM, ALIGNED_K, kThreads>(q_tiles + stage * kQueryBytes, q, q_pitch, block * TILE_Q, seq);
@@ -82,9 +55,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         commit_copies();
     };
     copy_panels<T, kKeys, DIM, ALIGNED_K, kThreads>(
-        k_tile, head_of<DIM, TOKEN_MAJOR>(k, b, h / group, kv_heads, seq_kv), k_pitch, key0, seq_kv);
+        k_tile, head_of<DIM, TOKEN_MAJOR>(k, x.b, x.h / group, kv_heads, seq_kv), k_pitch, x.first, seq_kv);
     copy_panels<T, kKeys, DIM_V, ALIGNED_V, kThreads>(
-        v_tile, head_of<DIM_V, TOKEN_MAJOR>(v, b, h / group, kv_heads, seq_kv), v_pitch, key0, seq_kv);
+        v_tile, head_of<DIM_V, TOKEN_MAJOR>(v, x.b, x.h / group, kv_heads, seq_kv), v_pitch, x.first, seq_kv);
     copy_queries(last, last % 2);
 
     int warpgroup = threadIdx.x / 128, lane = threadIdx.x % 32;
@@ -113,26 +86,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         wait_products<1>();
         pin(s);
 
-        // P^T. A row without a visible key has LSE = -inf; rows past the end are given +inf, and both make P = 0.
-        const float *lse_tile = rows_of + stage * 2 * TILE_Q, *sum_tile = lse_tile + TILE_Q;
-        bool masked = key0 + kKeys > seq_kv || row0 + TILE_Q > seq || (CAUSAL && row0 + diagonal < kKeys - 1);
-#pragma unroll
-        for (int j = 0; j < kQueryTiles; j++) {
-            int column = j * 8 + lane % 4 * 2;
-            float2 shift = *reinterpret_cast<const float2 *>(lse_tile + column);
-            shift.x *= kLog2E, shift.y *= kLog2E;
-            if (shift.x == -CUDART_INF_F) shift.x = CUDART_INF_F;
-            if (shift.y == -CUDART_INF_F) shift.y = CUDART_INF_F;
-#pragma unroll
-            for (int e = 0; e < 4; e++) s[j][e] = exp2_fast(fmaf(s[j][e], scale_log2, -(e % 2 ? shift.y : shift.x)));
-            if (masked) {
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    int r = row0 + column + e % 2, local = key + e / 2 * 8;
-                    if (r >= seq || key0 + local >= seq_kv || (CAUSAL && local > r + diagonal)) s[j][e] = 0.0f;
-                }
-            }
-        }
+        const float *lse_tile = rows_of + stage * 2 * TILE_Q;
+        probabilities<kKeys, CAUSAL>(s, lse_tile, x, key, row0, scale_log2);
         unsigned p[kQueryTiles / 2][4], ds[kQueryTiles / 2][4];
         pack_rows<T>(p, s);
         wait_products<0>();
@@ -143,12 +98,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         commit_products();
 
         // dS^T, to registers for dK and to shared memory for dQ.
-#pragma unroll
-        for (int j = 0; j < kQueryTiles; j++) {
-            float2 sum = *reinterpret_cast<const float2 *>(sum_tile + j * 8 + lane % 4 * 2);
-#pragma unroll
-            for (int e = 0; e < 4; e++) dp[j][e] = s[j][e] * (dp[j][e] - (e % 2 ? sum.y : sum.x));
-        }
+        score_gradient(dp, s, lse_tile + TILE_Q);
         pack_rows<T>(ds, dp);
 #pragma unroll
         for (int j = 0; j < kQueryTiles; j++)
@@ -170,32 +120,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         commit_products();
         wait_products<0>();
         pin(part), pin(dk_sum), pin(dv_sum);
-        int row = row0 + row_panel * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                int r = row + half * 8, column = column_panel * 64 + j * 8 + lane % 4 * 2;
-                if (r < seq && column < DIM)
-                    add_pair(dq + static_cast<long long>(r) * DIM + column, part[j][2 * half], part[j][2 * half + 1]);
-            }
+        add_rows<DIM>(dq, part, row0 + row_panel * 64, seq, column_panel * 64);
     }
     wait_copies<0>();
     __syncthreads();  // K and V have been read; the results pass through their place
 
-    int rows = min(kKeys, seq_kv - key0);
-    T *dk_head, *dv_head;
-    long long dk_pitch = k_pitch, dv_pitch = v_pitch;
-    if constexpr (PARTS) {
-        long long part_row = ((static_cast<long long>(b) * kv_heads + h / group) * group + h % group) * seq_kv + key0;
-        dk_head = dk + part_row * DIM, dv_head = dv + part_row * DIM_V;
-        dk_pitch = DIM, dv_pitch = DIM_V;
-    } else {
-        dk_head = head_of<DIM, TOKEN_MAJOR>(dk, b, h, heads, seq_kv) + key0 * k_pitch;
-        dv_head = head_of<DIM_V, TOKEN_MAJOR>(dv, b, h, heads, seq_kv) + key0 * v_pitch;
-    }
-    store_rows<DIM, kDepth, ALIGNED_K>(dk_head, dk_pitch, warpgroup * 64, rows, dk_sum, scale,
-                                       k_tile + warpgroup * kKeyBytes / 2);
-    store_rows<DIM_V, kDepthV, ALIGNED_V>(dv_head, dv_pitch, warpgroup * 64, rows, dv_sum, 1.0f,
-                                          v_tile + warpgroup * kValueBytes / 2);
+    int rows = min(kKeys, seq_kv - x.first);
+    store_rows<DIM, kDepth, ALIGNED_K>(gradient_of<DIM, TOKEN_MAJOR, PARTS>(dk, x, heads),
+                                       gradient_pitch_of<DIM, TOKEN_MAJOR, PARTS>(heads), warpgroup * 64, rows, dk_sum,
+                                       scale, k_tile + warpgroup * kKeyBytes / 2);
+    store_rows<DIM_V, kDepthV, ALIGNED_V>(gradient_of<DIM_V, TOKEN_MAJOR, PARTS>(dv, x, heads),
+                                          gradient_pitch_of<DIM_V, TOKEN_MAJOR, PARTS>(heads), warpgroup * 64, rows,
+                                          dv_sum, 1.0f, v_tile + warpgroup * kValueBytes / 2);
 }

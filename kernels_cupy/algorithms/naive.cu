@@ -1,5 +1,6 @@
 // Row softmax in the textbook's order: the maximum, then the sum, then the quotients. One row to GROUP threads, kept in
-// registers between the passes.
+// registers between the passes. With VARLEN the sequences of the batch are padded to one length, and have lengths of their
+// own: padded rows see no key, and no row sees padded keys.
 
 #include "cta_record.cuh"
 #include "row_softmax.cuh"
@@ -23,15 +24,24 @@ __device__ __forceinline__ float across_warps(float x, float *parts, Combine com
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    softmax(const T *s, T *p, int rows, int keys, int diagonal, int window, int blocks) {
+    softmax(const T *s, T *p,
+#if VARLEN
+            const int *query_lengths, const int *key_lengths,
+#endif
+            int rows, int keys, int window, int blocks, int heads) {
     CtaRecord record;
     extern __shared__ float parts[];
     int rank = threadIdx.x % GROUP;
     int matrix = blockIdx.x / blocks, number = blockIdx.x % blocks * ROWS + threadIdx.x / GROUP;
+#if VARLEN
+    int own_rows = query_lengths[matrix / heads], own_keys = key_lengths[matrix / heads];
+#else
+    int own_rows = rows, own_keys = keys;
+#endif
     bool valid = number < rows;
     long long start = (static_cast<long long>(matrix) * rows + (valid ? number : 0)) * keys;
     RegisterRow<T, GROUP, ITEMS> row;
-    row.load(s + start, keys, Visible::keys_of(number, keys, CAUSAL, diagonal, window), rank);
+    row.load(s + start, keys, Visible::keys_of(number, own_rows, own_keys, CAUSAL, window), rank);
 
     float maximum = -CUDART_INF_F;
 #pragma unroll

@@ -3,7 +3,7 @@
 //
 // A row is shared by GROUP threads and comes in tiles of TILE scores by cp.async, the next while one is worked on. With
 // RESIDENT all tiles stay in shared memory for the second pass; else there are two buffers, and the row is read again.
-// A thread works on the chunks of eight scores that it has copied itself, so tiles need no barrier.
+// A thread works on the chunks of eight scores that it has copied itself, so tiles need no barrier. VARLEN as in naive.cu.
 
 #include "cta_record.cuh"
 #include "row_softmax.cuh"
@@ -57,16 +57,25 @@ struct Row {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    softmax(const T *s, T *p, int rows, int keys, int diagonal, int window, int blocks, int columns) {
+    softmax(const T *s, T *p,
+#if VARLEN
+            const int *query_lengths, const int *key_lengths,
+#endif
+            int rows, int keys, int window, int blocks, int heads, int columns) {
     CtaRecord record;
     extern __shared__ __align__(16) char shared[];
     T *buffers = reinterpret_cast<T *>(shared);
     float2 *parts = reinterpret_cast<float2 *>(buffers + ROWS * columns);
     int own = threadIdx.x / GROUP;
     int matrix = blockIdx.x / blocks, number = blockIdx.x % blocks * ROWS + own;
+#if VARLEN
+    int own_rows = query_lengths[matrix / heads], own_keys = key_lengths[matrix / heads];
+#else
+    int own_rows = rows, own_keys = keys;
+#endif
     bool valid = number < rows;
     long long start = (static_cast<long long>(matrix) * rows + (valid ? number : 0)) * keys;
-    Visible visible = Visible::keys_of(number, keys, CAUSAL, diagonal, window);
+    Visible visible = Visible::keys_of(number, own_rows, own_keys, CAUSAL, window);
     int steps = (keys + TILE - 1) / TILE;
     Row row{s + start, buffers + own * columns, keys, steps, static_cast<int>(threadIdx.x % GROUP), visible};
     int end = RESIDENT ? steps : 2 * steps;  // of the copies

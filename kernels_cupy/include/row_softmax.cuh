@@ -7,11 +7,12 @@
 struct Visible {
     int begin, end;
 
-    // All of row `row` of the scores; with `causal`, up to the diagonal, and with a window only that many.
-    static __device__ __forceinline__ Visible keys_of(int row, int keys, bool causal, int diagonal, int window) {
-        if (!causal) return {0, keys};
-        int end = min(keys, max(0, row + 1 + diagonal));
-        return {window ? max(0, row + 1 + diagonal - window) : 0, end};
+    // All keys that row `row` of a sequence of `rows` rows and `keys` keys sees: with `causal`, up to the diagonal, and with
+    // a window only that many. Rows past the end see none.
+    static __device__ __forceinline__ Visible keys_of(int row, int rows, int keys, bool causal, int window) {
+        if (row >= rows) return {0, 0};
+        int end = causal ? max(0, row + 1 + keys - rows) : keys;
+        return {window ? max(0, end - window) : 0, end};
     }
 
     __device__ __forceinline__ bool all(int first, int count) const { return first >= begin && first + count <= end; }

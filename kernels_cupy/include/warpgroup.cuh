@@ -15,6 +15,8 @@
 #define GPUSIM_HAS_WGMMA 0
 #endif
 
+constexpr bool kAsynchronous = GPUSIM_HAS_WGMMA;  // whether results are there only after wait_products
+
 // A tile of Rows rows of 16-bit elements in panels of 64 columns. A row of a panel is 128 bytes, 8 chunks of 16, XORed
 // with the row: the layout that wgmma calls 128-byte swizzle. Panels must be aligned to 1024 bytes.
 template <int Rows>
@@ -31,7 +33,8 @@ struct Panels {
 // Cols up to a whole panel are zeros. Vector: elements of a row that are aligned together.
 template <class Element, int Rows, int Cols, int Vector, int Threads>
 __device__ __forceinline__ void copy_panels(char *tile, const Element *matrix, long long pitch, int row, int rows) {
-    constexpr int kChunks = (Cols + 63) / 64 * 8;
+    constexpr int kPanels = (Cols + 63) / 64, kTogether = kPanels % 4 == 0 ? 4 : kPanels % 2 == 0 ? 2 : 1;
+    constexpr int kChunks = 8 * kTogether;  // of a row that neighbouring threads copy: those of some panels
     static_assert(Threads % (8 * kChunks) == 0 && Rows % (Threads / kChunks) == 0, "whole passes");
     constexpr int kPass = Threads / kChunks;
     int r = threadIdx.x / kChunks, chunk = threadIdx.x % kChunks;
@@ -39,23 +42,29 @@ __device__ __forceinline__ void copy_panels(char *tile, const Element *matrix, l
     const Element *source = matrix + (row + r) * pitch + chunk * 8;
     if (Cols % 64 == 0 && Vector == 8 && row + Rows <= rows) {
 #pragma unroll
-        for (int first = 0; first < Rows; first += kPass) copy_chunk(target + first * 128, source + first * pitch);
+        for (int panel = 0; panel < kPanels; panel += kTogether)
+#pragma unroll
+            for (int first = 0; first < Rows; first += kPass)
+                copy_chunk(target + panel * Panels<Rows>::kPanelBytes + first * 128, source + panel * 64 + first * pitch);
         return;
     }
 #pragma unroll 1
-    for (int first = 0; first < Rows; first += kPass)
+    for (int panel = 0; panel < kPanels; panel += kTogether)
+#pragma unroll 1
+        for (int first = 0; first < Rows; first += kPass)
 #pragma unroll
-        for (int e = 0; e < 8; e += Vector) {
-            bool valid = row + first + r < rows && chunk * 8 + e < Cols;
-            unsigned to = target + first * 128 + e * sizeof(Element);
-            const Element *from = valid ? source + first * pitch + e : matrix;
-            if constexpr (Vector > 1) {
-                copy_async<Vector * sizeof(Element)>(to, from, valid);
-            } else {
-                unsigned short bits = valid ? *reinterpret_cast<const unsigned short *>(from) : 0;
-                asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(bits) : "memory");
+            for (int e = 0; e < 8; e += Vector) {
+                int column = panel * 64 + chunk * 8 + e;
+                bool valid = row + first + r < rows && column < Cols;
+                unsigned to = target + panel * Panels<Rows>::kPanelBytes + first * 128 + e * sizeof(Element);
+                const Element *from = valid ? source + first * pitch + panel * 64 + e : matrix;
+                if constexpr (Vector > 1) {
+                    copy_async<Vector * sizeof(Element)>(to, from, valid);
+                } else {
+                    unsigned short bits = valid ? *reinterpret_cast<const unsigned short *>(from) : 0;
+                    asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(bits) : "memory");
+                }
             }
-        }
 }
 
 // Makes this thread's writes to shared memory visible to wgmma; a barrier must follow.
@@ -146,6 +155,28 @@ __device__ __forceinline__ void multiply_registers(float (&d)[Tiles][4], const u
             load_matrices_transposed(y, b + Panels<RowsB>::offset(k * 16 + lane % 16, 2 * j + lane / 16));
             multiply<Element>(d[2 * j], a[k], y[0], y[1]);
             multiply<Element>(d[2 * j + 1], a[k], y[2], y[3]);
+        }
+#endif
+    }
+}
+
+// D[64, 8 Tiles] += A B over RowsB: A is 64 rows of Panels<64>, B the first columns of Panels<RowsB>.
+template <class Element, int RowsB, int Tiles>
+__device__ __forceinline__ void multiply_tiles(float (&d)[Tiles][4], unsigned a, unsigned b) {
+#pragma unroll
+    for (int k = 0; k < RowsB / 16; k++) {
+#if GPUSIM_HAS_WGMMA
+        wgmma<0, 1>(d, descriptor(a + k / 4 * Panels<64>::kPanelBytes + k % 4 * 32, 16),
+                    descriptor(b + k * 16 * 128, Panels<RowsB>::kPanelBytes), Element());
+#else
+        int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+        unsigned x[4], y[4];
+        load_matrices(x, a + Panels<64>::offset(warp * 16 + lane % 16, 2 * k + lane / 16));
+#pragma unroll
+        for (int j = 0; j < Tiles / 2; j++) {
+            load_matrices_transposed(y, b + Panels<RowsB>::offset(k * 16 + lane % 16, 2 * j + lane / 16));
+            multiply<Element>(d[2 * j], x, y[0], y[1]);
+            multiply<Element>(d[2 * j + 1], x, y[2], y[3]);
         }
 #endif
     }

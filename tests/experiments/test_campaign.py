@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.campaign import FIRST_BATCH, batches, cases, main
+from experiments.campaign import ATTENTION, FIRST_BATCH, GRID, batches, cases, main
 from experiments.own_measurements import own_runs
 from kernels_cupy.algorithms import KERNELS
 from kernels_cupy.campaign import COUNTED
+from traces.problem import AttentionProblem
 
 HEADER = "algorithm,problem,schedule,l2,kernel," + ",".join(COUNTED) + ",held_out"
 
@@ -39,11 +40,30 @@ def test_do_batches_measure_everything_cold_and_warm_small_shapes_first() -> Non
     assert len(found[0][1]) == FIRST_BATCH * len(names)
 
 
-def test_does_the_list_say_what_is_measured_and_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["flash2_backward", "--list"]) == 0
+@pytest.mark.parametrize(("algorithm", "added"), [("naive", 1), ("naive_online_softmax", 1), ("flash2_backward", 4)])
+def test_do_shapes_that_came_later_follow_all_others(algorithm: str, added: int) -> None:
+    """So that what was held out of earlier measurements still is, and nothing else of them."""
+    measured = [
+        AttentionProblem(**shape)
+        for shape in ATTENTION
+        if algorithm != "flash2_backward" or (shape["dim"] <= 128 and shape["seq"] <= 8192)
+    ]
+    found = [case.plan.problem for case in cases(algorithm)[0]]
+    assert found[:-added] == [problem for problem in measured if problem in found]
+    assert not set(found[-added:]) & set(measured)
+    assert any(case.held_out for case in cases("flash2_backward")[0] if case.plan.problem.dim == 256)
+
+
+def test_does_the_list_say_what_is_measured_and_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = {"heads": 8, "seq": 512, "dim": 264}, {"heads": 8, "lengths": (512, 30), "dim": 128}
+    monkeypatch.setitem(GRID, "naive", [*GRID["naive"], *shapes])
+    assert main(["naive", "--list"]) == 0
     said = capsys.readouterr().out
-    assert said.count("held out") == sum(case.held_out for case in cases("flash2_backward")[0])
-    assert "refused: flash2_backward heads=8 seq=2048 dim=256: kernels of flash2_backward: dim 256 is not" in said
+    assert said.count("held out") == sum(case.held_out for case in cases("naive")[0])
+    assert "refused: naive heads=8 seq=512 dim=264: kernels of naive: dim 264 is not a multiple of 8 up to 256" in said
+    assert "naive                  B2 H8 Hkv8 N512 M512 d128 lengths 512,30" in said
     assert "s in all" in said
 
 

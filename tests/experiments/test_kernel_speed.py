@@ -25,6 +25,14 @@ def test_is_naive_held_to_nine_tenths_of_torch_and_flash_to_all_of_it() -> None:
     assert lines[1].rate == pytest.approx(4 * 32 * 4096**2 * 128 / 501 / 1e6) and lines[1].unit == "TFLOP/s"
 
 
+@pytest.mark.parametrize(("causal", "time_us", "met"), [(False, 499.0, True), (True, 501.0, False)])
+def test_is_the_backward_pass_of_wide_heads_held_to_all_of_torch(causal: bool, time_us: float, met: bool) -> None:
+    wide = AttentionProblem(heads=32, seq=4096, dim=256, causal=causal)
+    assert ("backward", wide) in list(shapes())
+    (line, *_) = judged("backward", wide, {"flash2_backward": time_us}, TORCH, 4.0, {})
+    assert [ratio.met for ratio in line.ratios] == [met]
+
+
 @pytest.mark.parametrize("shape", [{"dim": 256}, {"seq": 1024}])
 def test_are_shapes_without_a_target_only_timed(shape: dict[str, int]) -> None:
     (line, *_) = judged("forward", AttentionProblem(heads=32, **shape), {"flash2": 1.0}, TORCH, 4.0, {})

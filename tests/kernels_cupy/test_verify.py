@@ -51,6 +51,24 @@ def test_must_rows_without_keys_be_zero(computed: Any) -> None:
     assert compare(plan, inputs, lambda name: spoilt)["O"] == np.inf
 
 
+@pytest.mark.parametrize("wrong", [np.nan, 0.5])
+def test_must_the_padding_of_unequal_sequences_end_as_zeros(wrong: float) -> None:
+    shape: dict[str, Any] = {"lengths": (9, 0, 33), "kv_lengths": (20, 5, 0), "heads": 4, "kv_heads": 2, "dim": 16}
+    plan = plan_of("naive", **shape)
+    inputs = {n: plan.tensor(n).dtype.round(x) for n, x in random_inputs(plan).items()}
+    output = numeric.run(plan, inputs)["O"]
+    assert output.shape == (3, 4, 33, 16) and np.any(output[0, :, :9] != 0)
+    assert 1e-5 < compare(plan, inputs, lambda name: output)["O"] < tolerance(plan)
+    for b, row in ((0, 9), (1, 0), (2, 32)):
+        spoilt = output.copy()
+        spoilt[b, 3, row, 5] = wrong
+        assert compare(plan, inputs, lambda name, spoilt=spoilt: spoilt)["O"] > tolerance(plan)
+    longer = {name: x.copy() for name, x in inputs.items()}
+    for name in "KV":
+        longer[name][0, :, 20:] = longer[name][1, :, 5:] = 100.0  # padding, which nobody may look at
+    assert np.array_equal(numeric.run(plan, longer)["O"], output)
+
+
 def test_is_lse_compared_with_its_infinities() -> None:
     module = algorithm("flash2")
     problem = AttentionProblem(**SHAPE)

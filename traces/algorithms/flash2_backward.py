@@ -53,8 +53,8 @@ class Flash2BackwardSchedule(Schedule):
         row_warps: how many of them lie along a product's rows; each re-reads the other operand.
         row_tile: rows per CTA of the kernels before and after.
         row_pass: how many of them are under way at once; 0: all.
-        instruction: tensor-core family, mma_sync (the release) or wgmma, with which Q and dO have two buffers each and
-            P stays in registers.
+        instruction: tensor-core family, mma_sync (the release) or wgmma, with which Q and dO have two buffers each, and
+            P stays in registers if every warp has 16 keys of its own.
     """
 
     tile_q: int = 64
@@ -138,14 +138,16 @@ def plan(problem: AttentionProblem, schedule: Flash2BackwardSchedule) -> Plan:
 def shared_bytes(p: AttentionProblem, s: Flash2BackwardSchedule) -> int:
     """Shared memory of a CTA: K, V, buffers of Q and dO, and what goes from one product to the next.
 
-    With mma.sync that is P and dS, and Q alone has two buffers. With wgmma it is dS, Q, dO, LSE and D have two, and
-    rows take whole panels of 64 columns.
+    With mma.sync that is P and dS, and Q alone has two buffers. With wgmma Q, dO, LSE and D have two, rows take whole
+    panels of 64 columns, and P is there only where warps share keys: their scores are then of different queries, but
+    dV's rows need all of them.
     """
     m, n, element = s.tile_q, s.tile_kv, p.storage.element_bytes
     if s.instruction == "mma_sync":
         return element * (n * (p.dim + p.dim_v) + m * (2 * p.dim + p.dim_v) + 2 * m * n)
     row = 64 * (blocks(p.dim, 64) + blocks(p.dim_v, 64))
-    return element * ((n + 2 * m) * row + m * n) + 2 * 2 * m * DTYPES["fp32"].element_bytes
+    exchanged = 2 if n < 16 * s.warps else 1
+    return element * ((n + 2 * m) * row + exchanged * m * n) + 2 * 2 * m * DTYPES["fp32"].element_bytes
 
 
 def block_parameters(p: AttentionProblem, key: int, tile_q: int) -> tuple[int, int]:

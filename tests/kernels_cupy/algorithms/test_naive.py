@@ -27,8 +27,9 @@ CLASSES: dict[str, dict[str, Any]] = {
         "causal": True,
     },
     "wide, pitch of pairs": {"dim": 256, "seq": 1001, "seq_kv": 1002},
+    "unequal lengths, masked": {"lengths": (300, 0, 77), "kv_lengths": (200, 50, 0), "causal": True},
 }
-"""One shape per way a kernel is specialised: vector width, columns of PV, format, mask."""
+"""One shape per way a kernel is specialised: vector width, columns of PV, format, mask, padding."""
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -51,6 +52,17 @@ def test_does_the_softmax_of_the_longest_rows_compile_without_spills(algorithm: 
 @pytest.mark.parametrize("seq_kv", [1, 99, 1024, 4096, 49_144])
 def test_do_the_launches_agree_with_the_trace(algorithm: str, dim: int, seq_kv: int) -> None:
     assert_agrees_with_trace(plan_of(algorithm, heads=4, kv_heads=2, seq=333, seq_kv=seq_kv, dim=dim))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_are_unequal_lengths_padded_as_in_the_trace(algorithm: str) -> None:
+    """Products take every sequence as if it was as long as the longest; the softmax is told how long it is."""
+    lengths, kv_lengths = (2048, 0, 512), (1024, 300, 0)
+    plan = plan_of(algorithm, heads=4, kv_heads=2, lengths=lengths, kv_lengths=kv_lengths)
+    qk, softmax, pv = assert_agrees_with_trace(plan)
+    equal = kernels(plan_of(algorithm, heads=4, kv_heads=2, batch=3, seq=2048, seq_kv=1024))
+    assert (qk, pv) == (equal[0], equal[2])
+    assert softmax.tables == (lengths, kv_lengths) and softmax.grid == equal[1].grid
 
 
 @pytest.mark.parametrize(

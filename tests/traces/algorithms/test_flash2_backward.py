@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.traces.gradients import backward_inputs, expected_gradients
 from tests.traces.problems import default_plan
 from traces import numeric
+from traces.algorithms import ALGORITHMS
 from traces.analytic import sm_port_bytes
 from traces.dtypes import DTYPES
 from traces.ops import Reduce
@@ -86,3 +87,14 @@ def test_are_causal_query_blocks_before_the_diagonal_skipped() -> None:
 def test_are_default_tiles_the_releases(dim: int, tiles: tuple[int, int]) -> None:
     schedule = default_plan("flash2_backward", heads=1, seq=64, dim=dim).schedule
     assert (schedule.tile_q, schedule.tile_kv) == tiles
+
+
+@pytest.mark.parametrize(("tile_kv", "exchanged"), [(128, 1), (64, 2)])
+def test_is_p_in_shared_memory_where_warps_share_keys(tile_kv: int, exchanged: int) -> None:
+    """Eight warps have 16 of 128 keys each, whose P stays with them; of 64 keys each has half of the queries only."""
+    plan = default_plan("flash2_backward", heads=1, seq=64, dim=192, dim_v=128)
+    schedule = plan.schedule.changed({"instruction": "wgmma", "tile_q": 64, "tile_kv": tile_kv})
+    plan = ALGORITHMS["flash2_backward"].plan(plan.problem, schedule)
+    rows = (tile_kv + 2 * 64) * (192 + 128) * 2
+    scores, row_numbers = exchanged * 64 * tile_kv * 2, 2 * 2 * 64 * 4
+    assert plan.launches[1].resources.shared_bytes == rows + scores + row_numbers
