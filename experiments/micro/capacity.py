@@ -2,9 +2,9 @@
 
 As measured: 264 CTAs of 1024 threads, grid-stride by pieces of 16 KiB. `read_fixed`: each byte is always read by the
 same CTA; `read_shifted`: in pass r CTA b reads the pieces of CTA (b + 37 r) mod 264; each after a launch of two passes.
-Then 1056 CTAs of 256 threads write the buffer once, and once more. The sizes follow each other in one L2, each the first
-part of one buffer, which was filled before: what one size leaves dirty, the next one's kernels write to memory. `read_all`:
-every CTA reads the whole buffer.
+Then 1056 CTAs of 256 threads write the buffer once, and once more. The sizes follow each other in one L2, each the
+first part of one buffer, which was filled before: what one size leaves dirty, the next one's kernels write to memory.
+`read_all`: every CTA reads the whole buffer.
 """
 
 from __future__ import annotations

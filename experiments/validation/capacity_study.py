@@ -51,9 +51,7 @@ def simulate_reads(folder: Path, chosen: Collection[float], gpu: GpuSpec, advanc
     found: dict[str, KernelResult] = {}
     for pattern in stepped(patterns, advance):
         found |= by_name(run(pattern, gpu))
-    kernels = {
-        name: {x: found[key] for x in sizes if (key := f"{name} {x:.0f} MiB") in found} for name in rows
-    }
+    kernels = {name: {x: found[key] for x in sizes if (key := f"{name} {x:.0f} MiB") in found} for name in rows}
     curves = []
     for name, what in PATTERNS.items():
         curves += _counted(name, what, rows[name], kernels[name])
