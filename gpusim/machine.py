@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -83,9 +84,10 @@ def simulate(
         for launch in plan.launches:
             if l2 == "flush":
                 memory.flush()
+            idle_writes = memory.settle(now)
             log = CtaLog(launch.ctas) if record_ctas else None
-            kernel = _Kernel(gpu, memory, launch, advance, log)
-            kernels.append(kernel.run(now))
+            kernel = _Kernel(gpu, memory, launch, advance, log).run(now)
+            kernels.append(replace(kernel, idle_write_by_tensor=idle_writes))
             now += kernels[-1].cycles
             if check and number == rounds - 1:
                 check_kernel(kernels[-1], plan, launch, memory)

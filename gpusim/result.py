@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,7 @@ class KernelResult:
         tensor_busy_cycles: cycles that tensor cores were occupied, summed over SMs.
         clock_hz: SM clock it ran at: sustained with tensor-core work, else boost.
         cta_times: of its CTAs, if asked for.
+        idle_write_by_tensor: bytes written to DRAM between the kernel before and this one, in no kernel's counters.
     """
 
     name: str
@@ -92,6 +93,12 @@ class KernelResult:
     memory_side: bool = False
     """Whether the GPU has a memory-side cache."""
     cta_times: CtaTimes | None = None
+    idle_write_by_tensor: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def idle_write_bytes(self) -> int:
+        """Written to DRAM between the kernel before and this one."""
+        return sum(self.idle_write_by_tensor.values())
 
     @property
     def traffic(self) -> Traffic:
@@ -130,6 +137,7 @@ class KernelResult:
             "time_us": self.time_us,
             "flops": self.flops,
             **self.traffic.to_dict(),
+            "idle_write_bytes": self.idle_write_bytes,
             "l2_hit_rate": self.l2_hit_rate,
             "shared_read_bytes": self.shared_read_bytes,
             "shared_write_bytes": self.shared_write_bytes,
@@ -220,6 +228,9 @@ class Result:
             weighted / cycles,
             peak_bytes / cycles,
             first.memory_side,
+            idle_write_by_tensor={
+                name: sum(k.idle_write_by_tensor[name] for k in self.kernels) for name in last.idle_write_by_tensor
+            },
         )
 
     def to_dict(self) -> dict[str, Any]:

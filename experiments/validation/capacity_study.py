@@ -35,16 +35,23 @@ def _passes(mib: float) -> int:
 
 
 def simulate_reads(folder: Path, chosen: Collection[float], gpu: GpuSpec, advance: Advance) -> list[Curve]:
-    """The curves of reads and writes at the sizes `chosen` (MiB; none: at all that `folder` has)."""
+    """The curves of reads and writes at the sizes `chosen` (MiB; none: at all that `folder` has).
+
+    Sizes that were written too are one sequence of launches, as on the card; the others were timed alone.
+    """
     timed = measured_curves(folder)
     rows = {name: _rows(folder, name) for name in (*PATTERNS, *WRITES)}
     sizes = sorted(x for x in read_sizes(folder) if not chosen or x in chosen)
-    kernels: dict[str, dict[float, KernelResult]] = {name: {} for name in rows}
-    for mib in stepped(sizes, advance):
-        pattern = capacity.reads_and_writes(int(mib), _passes(mib), mib in rows["write_first"], 2 * gpu.sm.count)
-        for name, kernel in by_name(run(pattern, gpu)).items():
-            if name in kernels:
-                kernels[name][mib] = kernel
+    written = [x for x in sizes if x in rows["write_first"]]
+    alone = [x for x in sizes if x not in rows["write_first"]]
+    ctas = 2 * gpu.sm.count
+    patterns = [capacity.reads(int(mib), _passes(mib), ctas) for mib in alone]
+    if written:
+        patterns.append(capacity.reads_and_writes([int(mib) for mib in written], ctas))
+    found: dict[str, KernelResult] = {}
+    for pattern in stepped(patterns, advance):
+        found |= by_name(run(pattern, gpu))
+    kernels = {name: {x: found[key] for x in sizes if (key := f"{name} {x:.0f} MiB") in found} for name in rows}
     curves = []
     for name, what in PATTERNS.items():
         curves += _counted(name, what, rows[name], kernels[name])

@@ -13,7 +13,7 @@ import numpy as np
 from numba import types
 from numba.experimental import structref
 
-from gpusim.counters import COUNTERS, LEVELS
+from gpusim.counters import COUNTERS, LEVELS, C
 from gpusim.memory import l1, memory_side
 from gpusim.memory.hbm.reservations import HBM_FIELDS, hbm_values
 from gpusim.memory.hbm.rules import Rules
@@ -23,6 +23,7 @@ from gpusim.memory.l2.policies import MIX
 from gpusim.memory.l2.residue import leave_dirty, residue
 from gpusim.memory.l2.slice_hash import lines_at
 from gpusim.memory.l2.tags import DIRTY, EMPTY, POPCOUNT
+from gpusim.memory.l2.write import clean_oldest
 from gpusim.memory.sizes import CHUNK_BYTES, LINE_BYTES, SECTOR_BYTES
 from gpusim.spec import GpuSpec
 from traces.tensor import ALIGNMENT_BYTES, Tensor
@@ -138,6 +139,20 @@ class MemorySystem:
             self.values[name][:] = 0
         if self._residue:
             leave_dirty(self.state, self._residue.base // LINE_BYTES, self._residue.end // LINE_BYTES)
+
+    def settle(self, now: float) -> dict[str, int]:
+        """Write back what a GPU does between two kernels (`l2.idle_dirty_share`), at cycle `now`.
+
+        Returns:
+            bytes written to DRAM by tensor; the counters, which are a kernel's, are zero afterwards.
+        """
+        self.reset_counters()
+        for partition, dirty in enumerate(self.values["dirty_sectors"]):
+            if dirty > self.values["idle_dirty_sectors"]:
+                clean_oldest(self.state, partition, self.values["idle_dirty_sectors"], now)
+        written = self.values["counters"][:, C.DRAM_WRITE] * SECTOR_BYTES
+        self.reset_counters()
+        return {t.name: int(written[t.index]) for t in self.tensors}
 
     def start_timeline(self) -> None:
         """Time zero: an empty timeline and empty queues; caches and open rows keep what they hold."""

@@ -63,6 +63,8 @@ class L2Spec:
             recently used of its set (`allocate`), the next to go (`evict_first`), or 5/8 of the way between (`middle`).
         write_policy: `write_back`, `write_through`, or `write_around` (memory only, unless the line is there).
         dirty_cap_bytes: dirty data kept before write-back starts at once (`math.inf`: no cap).
+        idle_dirty_share: share of the cap that may still be dirty when a kernel starts; the rest was written before.
+        clean_share: share of a full set's lines, those next to go, that are written back before they have to.
         slice_hash: where each next ring of lines begins among sets and slices: anywhere (`mix`), at the first
             (`linear`), or by xored address bits (`xor`).
         home_bits: address bits whose parity is a line's home, where there are two partitions.
@@ -86,6 +88,8 @@ class L2Spec:
     home_allocation: str = field(metadata=key("home_allocation", choice(*HOME_ALLOCATIONS)))
     write_policy: str = field(metadata=key("write_policy", choice(*WRITE_POLICIES)))
     dirty_cap_bytes: float = field(metadata=key("dirty_cap", parse_size))
+    idle_dirty_share: float = field(metadata=key("idle_dirty_share", parse_fraction))
+    clean_share: float = field(metadata=key("clean_share", parse_fraction))
     slice_hash: str = field(metadata=key("slice_hash", choice(*SLICE_HASHES)))
     home_bits: tuple[int, ...] = field(metadata=key("home_bits", parse_int_list))
     persisting_bytes: float = field(metadata=key("persisting", parse_size))
@@ -110,6 +114,11 @@ class L2Spec:
             return 0
         share = min(1.0, self.persisting_bytes / self.size_bytes)
         return min(max(1, int(share * self.ways)), self.ways - 1)
+
+    @property
+    def clean_ways(self) -> int:
+        """Lines of a full set, the next to go, that are kept clean: all but one at most."""
+        return min(int(self.clean_share * self.ways), self.ways - 1)
 
     @property
     def slices_per_partition(self) -> int:

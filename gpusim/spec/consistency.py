@@ -41,6 +41,8 @@ CACHE_DEFAULTS: Mapping[str, tuple[Any, str]] = {
     "l1.ways": (16, "estimate: nobody publishes it"),
     "l2.home_bits": ((12, 13, 15, 17, 19), "estimate: as measured on the H200"),
     "l2.reduce_bandwidth": ("23.7B/clk", "estimate: as measured on the H200"),
+    "l2.idle_dirty_share": (0.93, "estimate: as measured on the H200"),
+    "l2.clean_share": (0.0, "estimate: as fitted on the H200"),
     "l2.persisting": (0, "default: no set-aside, as on a device after a reset"),
     "l2.flush_residue": (0, "default: a flush leaves nothing dirty"),
     "memory_side_cache.size": (0, "default: none"),

@@ -29,6 +29,8 @@ FIELDS: list[tuple[str, Any]] = [
     ("write_policy", _INT),
     ("home_depth", _INT),  # place in the order of recency where a far read stays at home, -1: it does not
     ("dirty_cap_sectors", _INT),  # per partition
+    ("idle_dirty_sectors", _INT),  # per partition
+    ("clean_ways", _INT),  # lines of a full set, the next to go, that are kept clean
     ("tags", types.uint32[::1]),
     ("dirty_sectors", types.int64[::1]),
     ("fill_line", types.int32[::1]),  # lines on their way, and when they leave the partition for an SM
@@ -79,6 +81,8 @@ def start(gpu: GpuSpec, lines: int) -> dict[str, Any]:
         # A cache without end has no reason to leave a line out: each is read from DRAM once.
         "home_depth": home_depth("allocate" if math.isinf(l2.size_bytes) else l2.home_allocation, ways),
         "dirty_cap_sectors": cap_sectors,
+        "idle_dirty_sectors": int(cap_sectors * l2.idle_dirty_share),
+        "clean_ways": l2.clean_ways,
         "tags": np.full(rows * ways, EMPTY, np.uint32),
         "dirty_sectors": np.zeros(l2.partitions, np.int64),
         "fill_line": np.full(l2.partitions * SLOTS, -1, np.int32),

@@ -14,7 +14,7 @@ from gpusim.jit import njit
 from gpusim.memory.l2.home import home_partition
 from gpusim.memory.l2.in_flight import SLOTS, slot_of
 from gpusim.memory.l2.ordered import look_up, pass_home
-from gpusim.memory.l2.tags import POPCOUNT, insert_at, probe, touch
+from gpusim.memory.l2.tags import POPCOUNT, insert_at, is_line, probe, touch
 from gpusim.memory.l2.write import evict
 from gpusim.memory.memory_side import memory_read
 from gpusim.memory.servers import queue
@@ -80,7 +80,8 @@ def _fetch(
                 victim = insert_at(m.tags, base, m.ways, m.home_depth, tag, absent)
         else:
             victim = pass_home(m, row, tag, absent, held, hint)
-        evict(m, home, set_index, victim, now)
+        if is_line(victim):
+            evict(m, home, set_index, victim, now)
     return ready
 
 
@@ -128,7 +129,7 @@ def read_line(
             present, victim = touch(m.tags, row * m.ways, m.ways, tag, mask)
         else:
             present, victim = look_up(m, row, tag, mask, hint)
-        if victim & 0xF0:
+        if is_line(victim):
             evict(m, partition, set_index, victim, now)
     missing = mask & ~present
     if missing:

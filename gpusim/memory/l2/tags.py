@@ -20,6 +20,7 @@ CLEAN = np.uint32(0xFFFFFF0F)
 TAG = np.uint32(0xFFFFFF00)
 EMPTY = np.uint32(0xFFFFFF00)
 """A tag word that matches no line: bits 31..8 tag, 7..4 dirty sectors, 3..0 valid sectors."""
+_EMPTY = int(EMPTY)
 MAX_TAG = (1 << 24) - 2
 
 POPCOUNT = np.array([bin(b).count("1") for b in range(16)], np.int64)
@@ -29,6 +30,12 @@ POPCOUNT = np.array([bin(b).count("1") for b in range(16)], np.int64)
 def as_int(word: Any) -> int:
     """A tag word as a signed 64-bit number: mixing uint32 with int would give floats in compiled code."""
     return np.int64(word)  # type: ignore[return-value]
+
+
+@njit
+def is_line(victim: int) -> bool:
+    """Whether a victim word (`touch`, `insert_at`) is a line that had to leave, rather than nothing or an empty way."""
+    return victim != 0 and victim != _EMPTY
 
 
 @njit

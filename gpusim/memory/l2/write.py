@@ -17,7 +17,7 @@ from gpusim.memory.l2.home import home_partition
 from gpusim.memory.l2.ordered import look_up
 from gpusim.memory.l2.policies import NORMAL, WRITE_AROUND, WRITE_BACK
 from gpusim.memory.l2.slice_hash import line_at
-from gpusim.memory.l2.tags import CLEAN, POPCOUNT, as_int, find, invalidate, oldest_dirty, touch
+from gpusim.memory.l2.tags import CLEAN, DIRTY, POPCOUNT, as_int, find, invalidate, is_line, oldest_dirty, touch
 from gpusim.memory.memory_side import LEVEL_DRAM_WRITE, LINES_PER_PAGE_SHIFT, memory_write
 from gpusim.memory.servers import queue
 from gpusim.memory.timeline import record_bytes
@@ -39,12 +39,28 @@ def _write_back(m: Any, partition: int, set_index: int, word: int, sectors_mask:
 
 
 @njit
+def _clean(m: Any, partition: int, set_index: int, at: int, t: float) -> float:
+    """Write the dirty sectors of tag word `at` to memory and keep the line; returns the delay its queue imposes."""
+    word = m.tags[at]
+    m.tags[at] = word & CLEAN
+    return _write_back(m, partition, set_index, as_int(word), (as_int(word) >> 4) & 15, t)
+
+
+@njit
 def evict(m: Any, partition: int, set_index: int, victim: int, t: float) -> float:
-    """Dispose of a victim; dirty lines lie in their home partition only, so it is written from there."""
+    """Dispose of what left a full set, and clean the lines that are the next to go; returns the wait this imposes.
+
+    Dirty lines lie in their home partition only, so they are written from there.
+    """
+    wait = 0.0
     dirty = (victim >> 4) & 15
-    if dirty == 0:
-        return 0.0
-    return _write_back(m, partition, set_index, victim, dirty, t)
+    if dirty:
+        wait = _write_back(m, partition, set_index, victim, dirty, t)
+    end = (partition * m.sets + set_index + 1) * m.ways
+    for at in range(end - m.clean_ways, end):
+        if m.tags[at] & DIRTY:
+            wait = max(wait, _clean(m, partition, set_index, at, t))
+    return wait
 
 
 @njit
@@ -60,7 +76,7 @@ def take(m: Any, partition: int, tag: int, set_index: int, mask: int, now: float
         return as_int(word) & mask, 0.0
     base = row * m.ways
     held, victim = touch(m.tags, base, m.ways, tag, mask) if m.plain_lru else look_up(m, row, tag, mask, NORMAL)
-    return held, evict(m, partition, set_index, victim, now)
+    return held, evict(m, partition, set_index, victim, now) if is_line(victim) else 0.0
 
 
 @njit
@@ -73,11 +89,7 @@ def make_dirty(m: Any, home: int, tag: int, set_index: int, mask: int, now: floa
     m.tags[at] = word | np.uint32(mask << 4)
     if m.dirty_sectors[home] <= m.dirty_cap_sectors:
         return 0.0
-    oldest = oldest_dirty(m.tags, base, m.ways)
-    word = m.tags[oldest]
-    wait = _write_back(m, home, set_index, as_int(word), (as_int(word) >> 4) & 15, now)
-    m.tags[oldest] = word & CLEAN
-    return wait
+    return _clean(m, home, set_index, oldest_dirty(m.tags, base, m.ways), now)
 
 
 @njit
@@ -106,3 +118,15 @@ def write_line(m: Any, partition: int, line: int, tag: int, set_index: int, mask
         if m.write_policy == WRITE_BACK:
             wait = max(wait, make_dirty(m, home, tag, set_index, mask, now))
     return wait
+
+
+@njit
+def clean_oldest(m: Any, partition: int, most: int, now: float) -> None:
+    """Clean a partition's lines, the next to go of every set first, until no more than `most` sectors are dirty."""
+    for place in range(m.ways - 1, -1, -1):
+        for set_index in range(m.sets):
+            if m.dirty_sectors[partition] <= most:
+                return
+            at = (partition * m.sets + set_index) * m.ways + place
+            if m.tags[at] & DIRTY:
+                _clean(m, partition, set_index, at, now)

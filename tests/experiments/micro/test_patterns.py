@@ -27,20 +27,33 @@ def _moved(pattern: Pattern, gpu: GpuSpec) -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize("mib", [1, 5])  # fewer pieces than CTAs, and no multiple of them
 def test_does_a_capacity_run_read_each_byte_once_a_pass(gpu: GpuSpec, mib: int) -> None:
     size = mib * MIB
-    assert _moved(capacity.reads_and_writes(mib), gpu) == {
-        "read_fixed_warm2": (2 * size, 0),
-        "read_fixed": (8 * size, 0),
-        "read_shifted_warm2": (2 * size, 0),
-        "read_shifted": (8 * size, 0),
-        "write_first": (0, size),
-        "write_again": (0, size),
+    assert _moved(capacity.reads(mib), gpu) == {
+        f"read_fixed_warm2 {mib} MiB": (2 * size, 0),
+        f"read_fixed {mib} MiB": (8 * size, 0),
+        f"read_shifted_warm2 {mib} MiB": (2 * size, 0),
+        f"read_shifted {mib} MiB": (8 * size, 0),
     }
+
+
+def test_do_the_sizes_follow_each_other_in_one_buffer(gpu: GpuSpec) -> None:
+    moved = _moved(capacity.reads_and_writes([1, 3]), gpu)
+    assert moved["fill"] == (0, 3 * MIB)
+    for mib in (1, 3):
+        assert moved[f"read_fixed {mib} MiB"] == moved[f"read_shifted {mib} MiB"] == (8 * mib * MIB, 0)
+        assert moved[f"write_first {mib} MiB"] == moved[f"write_again {mib} MiB"] == (0, mib * MIB)
+
+
+def test_does_a_size_find_dirty_what_the_one_before_wrote(gpu: GpuSpec) -> None:
+    fill, *_, again = simulate(capacity.reads_and_writes([8]), gpu).kernels
+    assert fill.dirty_bytes["buffer"] == again.dirty_bytes["buffer"] == 8 * MIB
+    (write,) = [k for k in simulate(capacity.reads_and_writes([1, 28]), gpu).kernels if k.name == "write_first 1 MiB"]
+    assert write.dirty_bytes["buffer"] > 24 * MIB  # of the fill
 
 
 @pytest.mark.parametrize("shift", [0, 37])
 def test_are_the_pieces_of_every_pass_shared_out_without_overlap(shift: int) -> None:
-    pattern = capacity.reads_and_writes(9)
-    launch = {k.name: k for k in pattern.launches}["read_shifted" if shift else "read_fixed"]
+    pattern = capacity.reads(9)
+    launch = {k.name: k for k in pattern.launches}["read_shifted 9 MiB" if shift else "read_fixed 9 MiB"]
     work = [launch.work(cta) for cta in range(launch.ctas)]
     for r in range(capacity.PASSES):
         owners: dict[int, int] = {}
@@ -53,7 +66,7 @@ def test_are_the_pieces_of_every_pass_shared_out_without_overlap(shift: int) -> 
 
 
 def test_are_the_rows_written_once_by_the_small_ctas() -> None:
-    launch = capacity.reads_and_writes(17).launches[-1]
+    launch = capacity.reads_and_writes([17]).launches[-1]
     touched = []
     for cta in range(launch.ctas):
         (view,) = launch.work(cta)[0].views

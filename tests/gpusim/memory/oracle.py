@@ -81,6 +81,7 @@ class Cache:
         self.partitions, self.ways, self.cached = l2.partitions, l2.ways, bool(v["cached"])
         self.home_allocation, self.write_policy = l2.home_allocation, l2.write_policy
         self.through, self.around = l2.write_policy != "write_back", l2.write_policy == "write_around"
+        self.clean_ways = l2.clean_ways
         self.cap_sectors = int(l2.dirty_cap_bytes) // 32 // l2.partitions
         self.lines_per_way, self.hashing = v["sets"], v["slice_hash"]
         self.partition_of_sm = memory.gpu.sm.partition_of_sm
@@ -174,7 +175,7 @@ class Cache:
         present: Sectors = set()
         if self.cached:
             present, victim = self.set_of(near, line).touch(line, sectors, hint)
-            self._dispose(victim)
+            self._dispose(victim, self.set_of(near, line))
         self._count("L2_HIT", line, present)
         missing = sectors - present
         self._count("L2_MISS", line, missing)
@@ -193,10 +194,10 @@ class Cache:
         self._memory_read(line, absent)
         if absent and self.cached and self.home_allocation != "none" and hint != "no_allocate":
             if line in home.lines:
-                self._dispose(home.touch(line, absent, hint)[1])
+                self._dispose(home.touch(line, absent, hint)[1], home)
             else:
                 depth = {"allocate": 0, "middle": self.ways * 5 // 8, "evict_first": self.ways - 1}
-                self._dispose(home.insert_at(depth[self.home_allocation], line, absent, hint))
+                self._dispose(home.insert_at(depth[self.home_allocation], line, absent, hint), home)
 
     def _write_line(self, near: int, line: int, sectors: Sectors) -> None:
         home = self.home(line)
@@ -221,11 +222,12 @@ class Cache:
                     held.valid |= sectors
             return
         if home != near:
-            self._dispose(self.set_of(near, line).touch(line, sectors)[1])
+            near_set = self.set_of(near, line)
+            self._dispose(near_set.touch(line, sectors)[1], near_set)
         if self.through:
             self._memory_write(line, sectors)
         at_home = self.set_of(home, line)
-        self._dispose(at_home.touch(line, sectors)[1])
+        self._dispose(at_home.touch(line, sectors)[1], at_home)
         if self.through:
             return
         self._make_dirty(home, line, sectors)
@@ -250,7 +252,7 @@ class Cache:
                     there.valid |= sectors
             else:
                 held, victim = at_home.touch(line, sectors)
-                self._dispose(victim)
+                self._dispose(victim, at_home)
         self._count("L2_HIT", line, held)
         self._count("L2_MISS", line, sectors - held)
         self._memory_read(line, sectors - held)
@@ -266,13 +268,19 @@ class Cache:
         if self.dirty_sectors[home] > self.cap_sectors:
             oldest = at_home.oldest_dirty()
             assert oldest is not None
-            self._dispose((oldest, at_home.lines[oldest]))
-            at_home.lines[oldest].dirty = set()
+            self._write_back(oldest, at_home.lines[oldest])
 
-    def _dispose(self, victim: tuple[int, Entry] | None) -> None:
+    def _dispose(self, victim: tuple[int, Entry] | None, left: PolicySet) -> None:
+        """Write back the line that left a set, and then those of the set that are the next to go."""
         if victim:
-            self._memory_write(victim[0], victim[1].dirty)
-            self.dirty_sectors[self.home(victim[0])] -= len(victim[1].dirty)
+            self._write_back(*victim)
+            for key in reversed(list(left.lines)[: self.clean_ways]):
+                self._write_back(key, left.lines[key])
+
+    def _write_back(self, line: int, held: Entry) -> None:
+        self._memory_write(line, held.dirty)
+        self.dirty_sectors[self.home(line)] -= len(held.dirty)
+        held.dirty = set()
 
 
 def held_lines(memory: MemorySystem) -> dict[tuple[int, int], list[tuple[int, int, int]]]:

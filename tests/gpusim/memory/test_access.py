@@ -144,6 +144,30 @@ def test_do_other_associativities_agree(ways: int) -> None:
     replay(memory, Cache(memory), random_accesses(memory, np.random.default_rng(4), 400))
 
 
+@pytest.mark.parametrize("share", ("0.25", "0.5", "1"))
+@pytest.mark.parametrize("replacement", ("lru", "srrip"))
+def test_do_caches_that_clean_ahead_of_need_agree(share: str, replacement: str) -> None:
+    memory = system("l2.size=64KiB", "l2.ways=4", f"l2.clean_share={share}", f"l2.replacement={replacement}")
+    assert memory.gpu.l2.clean_ways == {"0.25": 1, "0.5": 2, "1": 3}[share]
+    replay(memory, Cache(memory), random_accesses(memory, np.random.default_rng(8), 400))
+
+
+@pytest.mark.parametrize("share", (0.0, 0.5, 1.0))
+def test_is_so_much_dirty_after_a_pause_and_all_data_still_there(share: float) -> None:
+    memory = system("l2.size=1MiB", "l2.dirty_cap=256KiB", f"l2.idle_dirty_share={share}")
+    tile = (memory.tensors[0].base, 1, 128 * KIB, 128 * KIB)
+    for start in (0, 128 * KIB):
+        write_tile(memory.state, 0, 0, tile[0] + start, *tile[1:], 0.0)
+    before = memory.dirty_sectors()
+    memory.settle(1e6)
+    assert (
+        memory.dirty_sectors() == memory.values["dirty_sectors"].sum() == pytest.approx(share * before, abs=before / 50)
+    )
+    memory.reset_counters()
+    read_tile(memory.state, 0, 0, tile[0], 1, 256 * KIB, 256 * KIB, 0, 1, 2e6)
+    assert memory.values["counters"][:, C.L2_MISS].sum() == 0
+
+
 def test_does_a_machine_without_l2_send_everything_to_dram() -> None:
     memory = system("l2.size=0")
     accesses = random_accesses(memory, np.random.default_rng(5), 300)
