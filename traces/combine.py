@@ -116,8 +116,9 @@ class Partials:
         return {t.name: (t.size_bytes, t.size_bytes) for t in (self.o, self.lse)}
 
 
-PLACE_CHAIN = 70
-"""Instructions one after another before the first load (310 cycles between clock stamps in combine.cu on an H200)."""
+PLACE_CHAIN, WEIGHTS_CHAIN = 70, 110
+"""Instructions one after another before the first load, and for a row's weights and its LSE (310 and 690 cycles between
+clock stamps in combine.cu on an H200, less the exponentials)."""
 
 
 def combine_rows_per_cta(cols: int) -> int:
@@ -148,6 +149,7 @@ def combine_rows(matrices: tuple[Matrix, ...], heads: int, in_flight: int) -> Pr
         exps=splits * o.rows,
         instructions=4 * splits * o.rows,
         results=2,
+        chain=WEIGHTS_CHAIN,
     )
     for number, (split, first) in enumerate(wanted):
         target = o.tile(0, o.rows, first, width)
