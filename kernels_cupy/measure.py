@@ -92,7 +92,7 @@ def measure(
         ValueError: the kernels do not support the plan.
         Unavailable: the machine lacks what this needs.
     """
-    inputs = random_inputs(plan, seed)
+    inputs = verify.consistent_inputs(plan, seed) if check else random_inputs(plan, seed)
     session = Session(plan, inputs)
     session.launch()
     errors = verify.errors(session, inputs) if check else None

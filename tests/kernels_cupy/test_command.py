@@ -70,6 +70,14 @@ def test_is_what_cannot_be_written_refused(
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("algorithm", ["naive", "flash2_backward"])
+def test_does_verify_pass(run: Command, algorithm: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A backward pass needs the O and LSE of its Q, K and V."""
+    assert run([algorithm, *SMALL[1:], "--repeat", "1", "--verify"]) == 0
+    assert "passes" in capsys.readouterr().out
+
+
+@pytest.mark.gpu
 def test_does_a_run_write_its_ctas(run: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from kernels_cupy.cta_file import read_ctas
 
