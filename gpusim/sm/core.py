@@ -54,13 +54,18 @@ from gpusim.sm.opcodes import (
 
 SHARED_READ_COUNTER = int(C.SHARED_READ)
 TENSOR_BUSY, VECTOR_BUSY, MEMORY_WAIT = range(3)
-JITTER_CYCLES = 200.0
+JITTER_CYCLES = 96.0
 """Spread of the latency of row work about its mean, from warp scheduling. It lets CTAs that start together drift apart,
 and so decides how many of their reads merge; fitted to the L2 reads of our own kernels that are not held out."""
 BARRIER_CYCLES = 40.0
 """Cycles to see that an mbarrier's phase is complete (try_wait and its shared-memory access); estimate."""
 LOOKAHEAD_CYCLES = 8.0
 """How far past `now` a turn goes on: SMs may act out of order by no more than this, and have half as many turns."""
+
+OLDEST_FIRST = 0.5
+"""How often the oldest CTA of an SM has its products by warps multiplied before others that wait: schedulers prefer the
+oldest warps. So CTAs that share an SM drift apart. Fitted to how far apart the CTAs of a first wave end
+(experiments/measured/h200/ctas/flash2_16h_4096.csv: 86,000 cycles of 302,000)."""
 COPY_WAIT = 0.5
 """Share of the time to take a cp.async copy that its warps wait: one after another gets through, and goes on. Fitted to
 products of one CTA on an SM, of our own kernels that are not held out."""
@@ -134,6 +139,18 @@ def _jitter(row: int, pc: int, item: int) -> float:
 
 
 @njit
+def _is_oldest(s: Any, sm: int, row: int) -> bool:
+    """Whether the SM has other CTAs, and all of them came later."""
+    own, others = row // s.agents, 0
+    for slot in range(sm * s.ctas_per_sm, (sm + 1) * s.ctas_per_sm):
+        if slot != own and s.live_agents[slot]:
+            others += 1
+            if s.started[slot] < s.started[own]:
+                return False
+    return others > 0
+
+
+@njit
 def _multiply(s: Any, m: Any, sm: int, program: int, row: int, kind: int, t: float) -> None:
     """A matrix product: operands through the shared-memory pipe, meanwhile the tensor cores. Row work under it ends."""
     op = s.ops[kind]
@@ -142,11 +159,14 @@ def _multiply(s: Any, m: Any, sm: int, program: int, row: int, kind: int, t: flo
     s.shared_free[sm] = fetched
     cycles = s.costs[kind, TENSOR_CYCLES]
     start = max(t, s.tensor_free[sm])
+    # An asynchronous product (wgmma) is a warpgroup's, and not preferred.
+    if start > t and op[TOKEN] < 0 and _jitter(row, s.row[row], s.item[row]) < OLDEST_FIRST and _is_oldest(s, sm, row):
+        start = t
     end = max(start + cycles, fetched, s.vector_done[row])
-    s.tensor_free[sm] = end
+    free = s.tensor_free[sm] = max(end, s.tensor_free[sm] + cycles)  # those that were passed over wait for longer
     done = end + s.costs[kind, LATENCY_CYCLES]
     s.busy[0] += cycles
-    record_activity(m, TENSOR_BUSY, end - cycles, end)
+    record_activity(m, TENSOR_BUSY, free - cycles, free)
     s.totals[0] += op[FLOPS]
     s.totals[1] += op[SHARED_READ]
     m.counters[s.tensors[program, op[A_SLOT]], SHARED_READ_COUNTER] += op[A_SECTORS]

@@ -142,6 +142,25 @@ def test_do_two_ctas_take_turns_on_the_tensor_cores() -> None:
     assert run(one_sm(), toy(lambda a: [program(a)], ctas=2)).cycles == pytest.approx(4 * MATMUL + DEPTH)
 
 
+@pytest.mark.parametrize("instruction", ("mma_sync", "wgmma"))
+def test_are_products_by_warps_of_the_oldest_cta_preferred(instruction: str) -> None:
+    def program(a: Matrix) -> Program:
+        for _ in range(40):
+            product = yield matmul(asynchronous=instruction == "wgmma")
+            yield vector(100)
+            yield Wait(product)
+
+    plan = toy(lambda a: [program(a)], ctas=3, instruction=instruction)
+    kernel = simulate(plan, one_sm("sm.mma_sync_efficiency=0.5"), check=True, record_ctas=True).kernels[0]
+    assert kernel.cta_times is not None
+    first, *others = kernel.cta_times.duration_cycles
+    assert kernel.tensor_busy_cycles <= kernel.cycles + 1e-6
+    if instruction == "mma_sync":
+        assert first < 0.9 * min(others)
+    else:
+        assert first == pytest.approx(np.mean(others), rel=0.1)
+
+
 def test_do_two_ctas_take_turns_on_the_vector_pipes() -> None:
     def program(a: Matrix) -> Program:
         yield vector(1000)
