@@ -38,7 +38,7 @@ def gemm_tile(
         a: [m, K], or [K, m] with `transpose_a`; b: [K, n], or [n, K] with `transpose_b`; c: [m, n].
         tile: (m, n, k step) that the tensor cores execute.
         asynchronous: products run while the next is issued (wgmma); else each ends first (mma.sync, and a barrier).
-        share_a, share_b: (CTAs that multicast this operand to each other, which share this CTA loads).
+        share_a, share_b: (CTAs that multicast this operand to each other, which share this CTA loads), if asynchronous.
     """
     if not asynchronous:
         return (_gemm_tile_by_all(a, b, c, tile, stages, transpose_a, transpose_b, scale),)

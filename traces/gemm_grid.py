@@ -23,7 +23,8 @@ class GemmGrid:
     Attributes:
         batch, heads, rows, cols: shape of the output, `rows` x `cols` per head.
         tile_m, tile_n: rows and columns of an output tile.
-        cluster_m, cluster_n: tiles of a thread-block cluster, whose CTAs multicast the operand they share.
+        cluster_m, cluster_n: tiles of a thread-block cluster, whose CTAs multicast the operand they share; those of
+            mma.sync only start together, as cp.async cannot.
         raster: one of `RASTERS`: which way consecutive clusters go, along columns or along rows.
         workers: CTAs that fetch tiles from a shared counter until none is left; 0 for one CTA per tile.
         swizzle: clusters across one strip of the raster; 0 for a single strip.

@@ -150,9 +150,8 @@ class _Compiler:
         self.ints: list[list[list[int]]] = [[] for _ in range(agents)]
         self.floats: list[list[list[float]]] = [[] for _ in range(agents)]
         sm = gpu.sm
-        self._by_warps = (
-            launch.instruction == "mma_sync"
-        )  # they copy (cp.async), fetch fragments (ldmatrix) and multiply
+        # Warps copy (cp.async), fetch fragments (ldmatrix) and multiply by themselves.
+        self._by_warps = launch.instruction == "mma_sync"
         self._efficiency = sm.mma_sync_efficiency if self._by_warps else sm.wgmma_efficiency
 
     def perform(self, agent: int, op: Op) -> Any:
