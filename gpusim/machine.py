@@ -126,8 +126,7 @@ class _Kernel:
 
     def run(self, start: float) -> KernelResult:
         """Simulate from cycle `start` to the kernel's end."""
-        gpu, memory = self._gpu, self._memory
-        memory.reset_counters()
+        gpu = self._gpu
         env = simpy.Environment(initial_time=start)
         begin = start + gpu.sm.kernel_overhead_cycles
         slots_by_sm = self._place_first(begin)

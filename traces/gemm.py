@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Store, Vector, Wait, find_place
-from traces.tensor import Matrix
+from traces.tensor import Matrix, Tile
 
 PLACE_CHAIN = 230
 """Instructions before the first copy of a product without roles: five divisions, 64-bit addresses (1050 cycles between
@@ -52,8 +52,9 @@ def gemm_tile(
         for step, k in enumerate(starts):
             stage = step % stages
             yield Await(empty[stage])
-            a_tile = yield Load(a.tile(k, tile_k) if transpose_a else a.tile(0, a.rows, k, tile_k), *share_a)
-            b_tile = yield Load(b.tile(0, b.rows, k, tile_k) if transpose_b else b.tile(k, tile_k), *share_b)
+            a_part, b_part = _step(a, b, k, tile_k, transpose_a, transpose_b)
+            a_tile = yield Load(a_part, *share_a)
+            b_tile = yield Load(b_part, *share_b)
             buffers[stage] = a_tile, b_tile
             yield Arrive(full[stage], after=a_tile)
             yield Arrive(full[stage], after=b_tile)
@@ -102,10 +103,8 @@ def _gemm_tile_by_all(
 
     def copy() -> Program:
         if len(buffers) < len(steps):
-            k = steps[len(buffers)]
-            a_tile = yield Load(a.tile(k, tile[2]) if transpose_a else a.tile(0, a.rows, k, tile[2]))
-            b_tile = yield Load(b.tile(0, b.rows, k, tile[2]) if transpose_b else b.tile(k, tile[2]))
-            buffers.append((a_tile, b_tile))
+            a_part, b_part = _step(a, b, steps[len(buffers)], tile[2], transpose_a, transpose_b)
+            buffers.append(((yield Load(a_part)), (yield Load(b_part))))
 
     yield find_place(PLACE_CHAIN)
     for _ in range(stages - 1):
@@ -122,6 +121,14 @@ def _gemm_tile_by_all(
             a_tile = yield Vector(np.transpose, (a_tile,))  # the tensor cores read A either way
         accumulator = yield Matmul(a_tile, b_tile, tile, accumulator, transpose_b)
     yield from _store(accumulator, c, tile, scale)
+
+
+def _step(a: Matrix, b: Matrix, k: int, tile_k: int, transpose_a: bool, transpose_b: bool) -> tuple[Tile, Tile]:
+    """The tiles of A and B that a step multiplies: `tile_k` of the summed dimension from `k` on."""
+    return (
+        a.tile(k, tile_k) if transpose_a else a.tile(0, a.rows, k, tile_k),
+        b.tile(0, b.rows, k, tile_k) if transpose_b else b.tile(k, tile_k),
+    )
 
 
 def _store(accumulator: Any, c: Matrix, tile: tuple[int, int, int], scale: float) -> Program:

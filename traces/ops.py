@@ -105,7 +105,7 @@ class Vector:
 
 
 def find_place(chain: int) -> Vector:
-    """A CTA's first `chain` instructions, which find its place: divisions and addresses, before anything is copied."""
+    """`chain` instructions that find the place of a CTA, or of its next block, before anything of it is copied."""
     return Vector(_nothing, (), chain=chain)
 
 

@@ -6,7 +6,7 @@ It is what `gpusim compare --json` writes: `fields` (title, unit, scale, error_u
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -16,7 +16,7 @@ from gpusim.report.page import page
 from gpusim.report.sections import grid
 from gpusim.report.text import NOTHING, facts, megabytes, short_shape, times
 
-__all__ = ["figures_of", "heading", "render_page", "render_text"]
+__all__ = ["aligned", "figures_of", "heading", "render_page", "render_text"]
 
 Comparison = Mapping[str, Any]
 HEAD = ("kernel", "level", "measured", "simulated", "error", "closed form")
@@ -24,13 +24,17 @@ HEAD = ("kernel", "level", "measured", "simulated", "error", "closed form")
 
 def render_text(comparison: Comparison) -> str:
     """A line per kernel and level, the total, and HBM bytes against the closed form."""
-    rows = [list(HEAD), *_rows(comparison)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
-    lines = [*heading(comparison), ""]
-    for row in rows:
-        cells = [c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join([*lines, "", _closed_form(comparison)]) + "\n"
+    lines = aligned([HEAD, *_rows(comparison)])
+    return "\n".join([*heading(comparison), "", *lines, "", _closed_form(comparison)]) + "\n"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table whose first two columns are text, and the others numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = (
+        [c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))] for row in rows
+    )
+    return ["  ".join(line).rstrip() for line in cells]
 
 
 def heading(comparison: Comparison) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpusim.report.comparison import heading
+from gpusim.report.comparison import aligned, heading
 
 __all__ = ["render_text"]
 
@@ -34,12 +34,8 @@ def render_text(comparison: Mapping[str, Any]) -> str:
     rows = [list(HEAD)]
     for kernel in comparison["kernels"]:
         rows += [[kernel["name"] if number == 0 else "", *_cells(kernel, field)] for number, field in enumerate(ROWS)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
-    lines = [*heading(comparison), ""]
-    for row in rows:
-        cells = [c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join([*lines, "", *map(_conclusion, comparison["kernels"])]) + "\n"
+    conclusions = map(_conclusion, comparison["kernels"])
+    return "\n".join([*heading(comparison), "", *aligned(rows), "", *conclusions]) + "\n"
 
 
 def _cells(kernel: Mapping[str, Any], field: str) -> list[str]:

@@ -25,10 +25,10 @@ from gpusim.sm.opcodes import (
     BASE,
     CODE,
     COPY_CYCLES,
-    FIRST_PART,
     FLAGS,
     FLOPS,
     LATENCY_CYCLES,
+    LATER_PART,
     LOAD,
     MATMUL,
     NEXT_ITEM,
@@ -145,7 +145,7 @@ def _is_oldest(s: Any, sm: int, row: int) -> bool:
     for slot in range(sm * s.ctas_per_sm, (sm + 1) * s.ctas_per_sm):
         if slot != own and s.live_agents[slot]:
             others += 1
-            if s.started[slot] < s.started[own]:
+            if (s.started[slot], slot) < (s.started[own], own):  # those that began together: the lower slot
                 return False
     return others > 0
 
@@ -201,7 +201,7 @@ def _row_work(s: Any, m: Any, sm: int, row: int, pc: int, kind: int, t: float) -
     s.totals[2] += op[SHARED_WRITE]
     latency = s.costs[kind, LATENCY_CYCLES]
     latency += min(JITTER_CYCLES, 2 * latency) * (_jitter(row, pc, s.item[row]) - 0.5)
-    s.time[row] = start + s.costs[kind, FIRST_PART] * (done - start) + latency
+    s.time[row] = start + (1 - s.costs[kind, LATER_PART]) * (done - start) + latency
 
 
 @njit

@@ -15,11 +15,11 @@ B_*: of SHARED_READ, what a product fetches of tiles that were loaded from a vie
 LOAD, and whether it goes through the L1 (see `gpusim.memory.access.read_tile`)."""
 INT_COLUMNS = 19
 
-TENSOR_CYCLES, VECTOR_CYCLES, LATENCY_CYCLES, SHARED_CYCLES, FIRST_PART = range(5)
+TENSOR_CYCLES, VECTOR_CYCLES, LATENCY_CYCLES, SHARED_CYCLES, LATER_PART = range(5)
 COPY_CYCLES = VECTOR_CYCLES  # of a LOAD
 """Float columns: cycles that the operation occupies the tensor cores or the vector pipes, latency that it adds to
 its agent without occupying anything, cycles that its data take through the shared-memory pipe, and the share of row
-work that the agent waits for. COPY_CYCLES: cycles for the load/store unit to take a copy."""
+work that runs under what the agent does next. COPY_CYCLES: cycles for the load/store unit to take a copy."""
 FLOAT_COLUMNS = 5
 
 TOKENS = 64

@@ -39,8 +39,8 @@ long; fitted to products of our own kernels that are not held out, which fetch 9
 DEPENDENT_CYCLES = 4.5
 """From an instruction to one that needs its result: 4 cycles for most, more for a few (arXiv:2402.13499)."""
 
-Costs = tuple[float, ...]
-NO_COST: Costs = (0.0,) * 4
+Costs = tuple[float, float, float, float, float]
+NO_COST: Costs = (0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class ProgramTable:
@@ -183,7 +183,7 @@ class _Compiler:
         for column, value in ints.items():
             row[column] = value
         self.ints[agent].append(row)
-        self.floats[agent].append([*floats, *(1.0,) * (oc.FLOAT_COLUMNS - len(floats))])
+        self.floats[agent].append(list(floats))
 
     def _barrier(self, barrier: Barrier) -> int:
         index = self._barriers.setdefault(barrier, len(self._barriers))
@@ -237,7 +237,7 @@ class _Compiler:
         row[oc.TOKEN], row[oc.SHARE], row[oc.SHARES] = token.number % oc.TOKENS, op.share, op.multicast
         row[oc.FLAGS] = HINTS.index(op.hint) + (THROUGH_L1 if op.through_l1 else 0)
         copy = op.tile.size_bytes / COPY_BYTES_PER_CLK if self._by_warps else 0.0
-        self._emit(agent, row, (0.0, copy, 0.0, self._shared_cycles(op.tile.size_bytes)))
+        self._emit(agent, row, (0.0, copy, 0.0, self._shared_cycles(op.tile.size_bytes), 0.0))
         return token
 
     def _shared_cycles(self, moved_bytes: int) -> float:
@@ -270,7 +270,7 @@ class _Compiler:
         if self._by_warps:
             cycles += (a_bytes + b_bytes) / FRAGMENT_BYTES_PER_CLK
         latency = MATMUL_LATENCY_CYCLES[self._launch.instruction]
-        self._emit(agent, row, (cycles, 0.0, latency, self._shared_cycles(a_bytes + b_bytes)))
+        self._emit(agent, row, (cycles, 0.0, latency, self._shared_cycles(a_bytes + b_bytes), 0.0))
         return token
 
     def _vector(self, agent: int, op: Vector) -> Any:
@@ -284,7 +284,7 @@ class _Compiler:
             # mma.sync reads registers and is issued as any other instruction, so FP32 work holds it up.
             issue = op.instructions / sm.fp32_lanes if self._by_warps else 0.0
             latency += DEPENDENT_CYCLES * op.chain
-            self._emit(agent, row, (issue, cycles, latency, 0.0, 1 / op.parts))
+            self._emit(agent, row, (issue, cycles, latency, 0.0, 1 - 1 / op.parts))
         if op.results == 1:
             return op.inputs[0] if op.inputs and not cycles else None  # free work is a view of its input
         return (None,) * op.results

@@ -36,7 +36,7 @@ FIELDS: list[tuple[str, Any]] = [
     ("closed", _I64),  # per CTA slot: no more items will come
     ("hungry", _I64),  # per CTA slot: an agent has done its last item and asks for another
     ("live_agents", _I64),  # per CTA slot, 0 is free
-    ("started", _F64),  # per CTA slot: when its CTA began, and of those that began together the lower slot first
+    ("started", _F64),  # per CTA slot: when its CTA began
     ("time", _F64),  # per agent: when it can go on, inf if done or blocked
     ("item", _I64),
     ("row", _I64),
@@ -172,7 +172,7 @@ class SmArray:
         v["closed"][slot] = closed
         v["hungry"][slot] = 0
         v["live_agents"][slot] = self.agents
-        v["started"][slot] = start + 1e-3 * (slot % self.ctas_per_sm)
+        v["started"][slot] = start
         rows = slice(slot * self.agents, (slot + 1) * self.agents)
         v["time"][rows] = start
         v["item"][rows] = 0
