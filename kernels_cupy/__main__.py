@@ -29,7 +29,7 @@ def whole(text: str) -> int:
 
 def check_outputs(args: argparse.Namespace) -> None:
     """ValueError, in one sentence, if a file that was asked for could not be written."""
-    for option in ("json", "ctas"):
+    for option in ("json", "ctas", "stamps"):
         target = getattr(args, option)
         if target is None or (option, target) == ("json", "-"):
             continue

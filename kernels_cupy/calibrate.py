@@ -81,9 +81,23 @@ BENCHMARKS = (
         "bandwidth of SMs and GPCs from the L2",
         (("--partitions", PARTITIONS), ("--starts", STARTS), ("--gpcs", GPCS)),
     ),
+    Benchmark(
+        "sm_writes.csv",
+        "sm_writes",
+        ("sm_writes.cu", "sm_writes.py"),
+        "what SMs of a CPC, a GPC and all send to the L2",
+        (("--partitions", PARTITIONS), ("--starts", STARTS), ("--gpcs", GPCS)),
+    ),
     Benchmark("reductions.csv", "reductions", ("reductions.cu",), "additions in the L2"),
     Benchmark("rates.csv", "rates", ("rates.cu", "rates.py"), "rates of tensor cores, lanes, exponentials"),
     Benchmark("launch.json", "launch", ("launch.cu", "launch.py"), "what a launch costs"),
+    Benchmark(
+        "launch_counters.csv",
+        "launch_counters",
+        ("launch.cu", "launch_counters.py"),
+        "cycles of a launch and of each CTA",
+        counters=True,
+    ),
     Benchmark("units.csv", "units", ("streams.cu", "units.py"), "slices, GPCs, channels, L2 clock", counters=True),
     Benchmark(
         "l2_capacity_reads.csv",

@@ -78,11 +78,11 @@ def sources() -> list[Path]:
     return sorted([*root.glob("*.cu"), *(root / "algorithms").glob("*.cu"), *INCLUDE.glob("*.cuh")])
 
 
-def compile_into(folder: Path, plans: Iterable[Plan], arch: str, record_ctas: bool = False) -> None:
+def compile_into(folder: Path, plans: Iterable[Plan], arch: str, record: str = "") -> None:
     """Put the cubins of the kernels of `plans`, and of the stopwatch, into `folder`, for `GPUSIM_CUBINS` elsewhere.
 
     Args:
-        record_ctas: also the builds that record their CTAs.
+        record: also the builds that record their `ctas`, or `stamps` too.
 
     Raises:
         ValueError: there can be no such folder, or the kernels do not support a plan.
@@ -92,8 +92,8 @@ def compile_into(folder: Path, plans: Iterable[Plan], arch: str, record_ctas: bo
     except OSError as error:
         raise ValueError(f"--compile {folder}: {error.strerror}") from None
     launches = [spec for plan in plans for spec in kernels(plan)]
-    if record_ctas:
-        launches = [*launches, *map(recording, launches)]
+    if record:
+        launches = [*launches, *(recording(spec, record == "stamps") for spec in launches)]
     specs = {(spec.source, json.dumps(dict(spec.defines), sort_keys=True)): spec for spec in launches}
     for compiled in (*compile_all(list(specs.values()), arch), compile_source(BETWEEN, {}, arch)):
         for path in (compiled.path, compiled.path.with_suffix(".json")):

@@ -14,6 +14,7 @@ from kernels_cupy.campaign import compile_into
 from kernels_cupy.cta_file import cta_text
 from kernels_cupy.gpu import current_gpu
 from kernels_cupy.measure import measure, render
+from kernels_cupy.stamps import stamps_table, stamps_text
 from kernels_cupy.stopwatch import L2_STATES
 from traces.problem import AttentionProblem
 
@@ -31,6 +32,9 @@ def add_run_options(parser: argparse.ArgumentParser, whole: Callable[[str], int]
     group.add_argument("--counters", action="store_true", help="read hardware counters with Nsight Compute (ncu)")
     group.add_argument(
         "--ctas", metavar="FILE", help="record the SM, start and end of every CTA in a run more, and write a CSV"
+    )
+    group.add_argument(
+        "--stamps", metavar="FILE", help="record when CTAs copied, multiplied and stored in that run, and write a CSV"
     )
     group.add_argument("--repeat", type=whole, default=20, metavar="N", help="timed runs, of which the median counts")
     group.add_argument(
@@ -67,7 +71,7 @@ def execute(
     kernel_module(args.algorithm)  # an unknown name is refused before a missing GPU
     if args.compile:
         plan = make_plan(args.algorithm, problem, COMPILED_FOR_SMS, schedule)
-        compile_into(Path(args.compile), [plan], args.arch, record_ctas=args.ctas is not None)
+        compile_into(Path(args.compile), [plan], args.arch, _recorded(args))
         return 0
     plan = make_plan(args.algorithm, problem, current_gpu().sm_count, schedule)
     measurement = measure(
@@ -76,7 +80,7 @@ def execute(
         repeat=args.repeat,
         check=args.verify,
         count=args.counters,
-        record_ctas=args.ctas is not None,
+        record=_recorded(args),
         seed=args.seed,
     )
     if args.json != "-":
@@ -89,8 +93,18 @@ def execute(
             "run_us": f"{measurement.total['time_us']:.2f}",
             "recorded_run_us": f"{measurement.recorded.time_us:.2f}",
         }
-        write_file(args.ctas, cta_text(plan, args.l2, measurement.recorded.launches, about))
+        if args.ctas:
+            write_file(args.ctas, cta_text(plan, args.l2, measurement.recorded.launches, about))
+        if args.stamps:
+            write_file(args.stamps, stamps_text(measurement.recorded, about))
+            if args.json != "-":
+                sys.stdout.write("\n" + stamps_table(measurement.recorded))
     return NOT_ATTENTION if args.verify and not measurement.verified else 0
+
+
+def _recorded(args: argparse.Namespace) -> str:
+    """What a run more records of CTAs: `stamps`, `ctas` or nothing."""
+    return "stamps" if args.stamps else "ctas" if args.ctas else ""
 
 
 def print_json(result: dict[str, Any]) -> None:

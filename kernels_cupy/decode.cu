@@ -146,6 +146,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
             for (int e = 0; e < 4; e++) w.output[m][n][e] = 0.0f;
     }
 
+    stamp(kPlaced);
     if (x.keys) {
         constexpr int kChunks = DIM / 8;
         long long q_pitch = pitch_of<DIM, TOKEN_MAJOR>(heads);
@@ -162,6 +163,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
             start_keys(position);
             start_values(position);
         }
+        stamp(kIssued);
         wait_copies<2 * STAGES>();
         __syncthreads();
         if constexpr (OUTLIERS > 0) {
@@ -194,6 +196,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         int key = warp_key + position * TILE_KV;
         wait_copies<2 * STAGES - 1>();
         __syncwarp();  // K_j is there for all lanes
+        stamp(kArrived, position);
         multiply_scores<KEY>(w, query, q_tile, key_tile(position));
         if constexpr (KEY_SCALE == kPerToken) scale_columns(w, token_scales(position, 0));
         if constexpr (OUTLIERS > 0) {
@@ -213,6 +216,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         multiply_output<VALUE>(w, value_tile(position));
         __syncwarp();
         start_values(position + STAGES);
+        stamp(kMultiplied, position);
     }
     wait_copies<0>();
     __syncthreads();  // from here on shared memory holds the warps' outputs, maxima and sums
@@ -246,6 +250,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         return weight * safe_inverse(whole.y);
     });
     __syncthreads();
+    stamp(kReady);
     for (int i = threadIdx.x; i < rows * (DIM_V / 4); i += kThreads) {
         int r = i / (DIM_V / 4), column = i % (DIM_V / 4) * 4;
         float4 sum = make_float4(0, 0, 0, 0);

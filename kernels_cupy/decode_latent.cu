@@ -76,6 +76,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         for (int half = 0; half < 2; half++) maximum[m][half] = -CUDART_INF_F, total[m][half] = 0.0f;
     auto row_of = [&](int m, int half) { return first_row + m * 16 + half * 8 + lane / 4; };
 
+    stamp(kPlaced);
     if (steps > 0) {
         constexpr int kChunks = DIM / 8;
         long long q_pitch = pitch_of<DIM, TOKEN_MAJOR>(heads);
@@ -89,6 +90,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         commit_copies();
 #pragma unroll 1
         for (int step = 0; step < STAGES; step++) start(step);
+        stamp(kIssued);
     }
 
     float scale_log2 = scale * kLog2E;
@@ -101,6 +103,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
             wait_copies<STAGES - 1>();
         }
         __syncthreads();  // KV_j is there, and KV_j-1 is done with
+        stamp(kArrived, step);
         if (step) start(step - 1 + STAGES);
         unsigned tile = shared_address(stages) + step % STAGES * kStageBytes;
 
@@ -206,6 +209,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
             }
         }
     }
+    stamp(kMultiplied, steps - 1);
     wait_copies<0>();
     __syncthreads();  // from here on there are O where Q and KV were, sums instead of maxima, maxima instead of P
 
@@ -241,6 +245,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                     make_float2(output[m][n][2 * half] * inverse, output[m][n][2 * half + 1] * inverse);
         }
     __syncthreads();
+    stamp(kReady);
     for (int i = threadIdx.x; i < rows * (DIM_V / 4); i += kThreads) {
         int r = i / (DIM_V / 4), column = i % (DIM_V / 4) * 4;
         store_columns(o, x, heads, parts, r, column, *reinterpret_cast<float4 *>(outputs + r * kOutputPitch + column));

@@ -29,6 +29,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, CTAS_PER_SM)
     b += batch * b_batch + head / group * b_head;
     c += batch * c_batch + head * c_head;
     Gemm<T, TILE_M, TILE_N, TILE_K, STAGES, WARPS_M, WARPS_N, VECTOR_A, VECTOR_B, VECTOR_C, A_ALONG_M, B_ALONG_N> gemm;
+    stamp(kPlaced);
     gemm.run(shared, {a, a_row}, {b, b_row}, {c, c_row}, tile.x * TILE_M, m, tile.y * TILE_N, n, k,
              scale);
 }

@@ -45,6 +45,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     o = head_of<DIM_V, TOKEN_MAJOR>(o, x.b, x.h, heads, rows);
     gradient = head_of<DIM_V, TOKEN_MAJOR>(gradient, x.b, x.h, heads, rows);
     int lane = threadIdx.x % kLanes;
+    stamp(kPlaced);
     for (int first = x.first; first < x.last; first += THREADS / kLanes) {
         int row = first + threadIdx.x / kLanes;
         float sum = 0.0f;
@@ -59,6 +60,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             }
         sum = lane_sum<kLanes>(sum);
         if (row < x.last && lane == 0) sums[first_row + row] = sum;
+        stamp(kSent, (first - x.first) * kLanes / THREADS);
     }
     float4 *zeros = reinterpret_cast<float4 *>(dq + (first_row + x.first) * DIM);
     for (int i = threadIdx.x; i < (x.last - x.first) * DIM / 4; i += THREADS) zeros[i] = make_float4(0, 0, 0, 0);
@@ -72,6 +74,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     dq = head_of<DIM, TOKEN_MAJOR>(dq, x.b, x.h, heads, rows);
     long long pitch = pitch_of<DIM, TOKEN_MAJOR>(heads);
     constexpr int kChunks = DIM / 8;
+    stamp(kPlaced);
     for (int i = threadIdx.x; i < (x.last - x.first) * kChunks; i += THREADS) {
         int row = x.first + i / kChunks, column = i % kChunks * 8;
         const float4 *from = reinterpret_cast<const float4 *>(sums + static_cast<long long>(row) * DIM + column);
@@ -79,6 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         float values[8] = {low.x * scale,  low.y * scale,  low.z * scale,  low.w * scale,
                            high.x * scale, high.y * scale, high.z * scale, high.w * scale};
         store_chunk(dq + row * pitch + column, values);
+        stamp(kSent, i / THREADS);
     }
 }
 
@@ -91,6 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     total = head_of<DIM, TOKEN_MAJOR>(total, x.b, x.h, heads, rows);
     long long pitch = pitch_of<DIM, TOKEN_MAJOR>(heads);
     constexpr int kChunks = DIM / 8;
+    stamp(kPlaced);
     for (int i = threadIdx.x; i < (x.last - x.first) * kChunks; i += THREADS) {
         int row = x.first + i / kChunks, column = i % kChunks * 8;
         float values[8] = {};
@@ -101,5 +106,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             for (int e = 0; e < 8; e++) values[e] += part[e];
         }
         store_chunk(total + row * pitch + column, values);
+        stamp(kSent, i / THREADS);
     }
 }

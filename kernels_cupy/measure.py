@@ -76,7 +76,7 @@ def measure(
     repeat: int = 20,
     check: bool = False,
     count: bool = False,
-    record_ctas: bool = False,
+    record: str = "",
     seed: int = 0,
 ) -> Measurement:
     """Run `plan` on this GPU.
@@ -85,7 +85,7 @@ def measure(
         l2: state of the L2 before every run, one of `run.L2_STATES`.
         check: compare the outputs with float64.
         count: read hardware counters with Nsight Compute.
-        record_ctas: record SM, start and end of every CTA in one run more.
+        record: record the `ctas` of one run more (SM, start and end of each), or their `stamps` too.
         seed: of the random inputs.
 
     Raises:
@@ -106,9 +106,9 @@ def measure(
     gpu, sources = session.gpu, {spec.source for spec in session.specs}
     del session  # what comes now needs the memory
     recorded = None
-    if record_ctas:
+    if record:
         _free_memory()
-        recorded = Session(plan, inputs, record_ctas=True).record(l2)
+        recorded = Session(plan, inputs, record).record(l2)
         kernels = [
             kernel | {"cta_times": _summary(times, registers, gpu.sm_count)}
             for kernel, times, registers in zip(kernels, recorded.launches, recorded.registers, strict=True)

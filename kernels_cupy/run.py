@@ -46,12 +46,12 @@ class Times:
 class Session:
     """A plan on the GPU. Outputs and everything between are NaN until a kernel writes them."""
 
-    def __init__(self, plan: Plan, inputs: Mapping[str, NDArray[np.float32]] | None, record_ctas: bool = False) -> None:
+    def __init__(self, plan: Plan, inputs: Mapping[str, NDArray[np.float32]] | None, record: str = "") -> None:
         """Allocate, compile and load.
 
         Args:
             inputs: float32 values [batch, heads, rows, cols] for each of the plan's inputs; None for `fill_random`'s.
-            record_ctas: take the builds that `record` needs.
+            record: take the builds that record their CTAs: `ctas`, or `stamps` for stamps on their way too.
 
         Raises:
             ValueError: the kernels do not support the plan, or it does not fit the card.
@@ -60,7 +60,9 @@ class Session:
         self._cupy = require_gpu()
         self.plan = plan
         self.gpu = current_gpu()
-        self.specs = tuple(map(recording, kernels(plan))) if record_ctas else kernels(plan)
+        self.specs = kernels(plan)
+        if record:
+            self.specs = tuple(recording(spec, record == "stamps") for spec in self.specs)
         _check(plan, self.specs, self.gpu)
         self.compiled = compile_all(self.specs, self.gpu.arch)
         self.arrays = {t.name: self._cupy.empty(memory_shape(t), storage_type(t)) for t in plan.tensors}
@@ -72,7 +74,7 @@ class Session:
         self._counters = [self._cupy.zeros(max(1, spec.counters), np.uint32) for spec in self.specs]
         self._tables = [[self._cupy.asarray(t, np.int32) for t in spec.tables] for spec in self.specs]
         self._functions = [load(c, s.entry, s.shared_bytes) for c, s in zip(self.compiled, self.specs, strict=True)]
-        self._recorder = Recorder(self.specs, self.compiled) if record_ctas else None
+        self._recorder = Recorder(self.specs, self.compiled, record == "stamps") if record else None
         self.stopwatch = Stopwatch(self.gpu)
         self.poison()
 
@@ -109,16 +111,16 @@ class Session:
         """What the CTAs of one run record, after `warm_up` others and with the L2 in state `l2`, as for `time`.
 
         Raises:
-            ValueError: the session is not one of `record_ctas`.
+            ValueError: the session was not made to.
         """
         if self._recorder is None:
-            raise ValueError("a session records its CTAs only when made with record_ctas=True")
+            raise ValueError("a session records its CTAs only when made with record='ctas' or 'stamps'")
         for _ in range(warm_up):
             self.launch()
         self._recorder.prepare()
         time_us = sum(self.stopwatch.time(self._parts() if l2 == "flush" else [self._launch_all], l2))
         registers = tuple(c.reports[s.entry].registers for c, s in zip(self.compiled, self.specs, strict=True))
-        return Recorded(self._recorder.read(), registers, time_us)
+        return Recorded(self._recorder.read(), registers, time_us, self._recorder.read_stamps())
 
     def _parts(self) -> list[Callable[[], None]]:
         return [partial(self._launch, number) for number in range(len(self.specs))]

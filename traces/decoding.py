@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from traces.dtypes import DTYPES
 from traces.kv_cache import KvCache, sequences
-from traces.kv_tiles import KvSource, kv_shared_bytes
-from traces.launch import CtaResources, KernelLaunch, WorkItem
-from traces.ops import Load, Matmul, Program, Store, Vector, Wait, find_place
+from traces.kv_tiles import kv_shared_bytes
+from traces.launch import CtaResources, WorkItem
 from traces.problem import AttentionProblem
 from traces.schedule import Schedule, require, require_multiple, require_one_of
 from traces.sequences import query_rows
-from traces.softmax import NO_MASK, ONLINE_INSTRUCTIONS, Array, mask_scores, online_step
-from traces.tensor import AnyView, Matrix, TensorTable, View, stacked
+from traces.softmax import NO_MASK
+from traces.tensor import AnyView, TensorTable, View, stacked
 from traces.traffic import Traffic, blocks
 
 FEATURES = ("lengths", "window", "dim_v", "mla", "quantised_kv")
@@ -43,7 +40,7 @@ class DecodeTiles(Schedule):
         warps: warps per CTA.
         instruction: tensor-core family.
         dequantise: where codes of a quantised cache become numbers: `shared` memory, or `registers` on their way to the
-            tensor cores.
+            tensor cores, as in kernels_cupy (`keys_by_warps`).
     """
 
     tile_q: int = 16
@@ -60,6 +57,13 @@ class DecodeTiles(Schedule):
         require(1 <= self.stages <= 8, f"schedule key stages must be 1 to 8, not {self.stages}")
         require(1 <= self.warps <= 32, f"schedule key warps must be 1 to 32, not {self.warps}")
         require_one_of("instruction", self.instruction, ("mma_sync", "wgmma"))
+
+    @property
+    def keys_by_warps(self) -> bool:
+        """Whether each warp has keys of its own, waits for no other, keeps up to 16 x 128 queries in registers, and
+        multiplies up to 8 rows with V as V^T P^T, a product of 8 columns: the kernel of kernels_cupy.
+        """
+        return self.dequantise == "registers"
 
     def resources(self, p: AttentionProblem) -> CtaResources:
         """Q, and `stages` tiles of K and V, in shared memory.
@@ -218,111 +222,4 @@ def _one(views: Sequence[View]) -> AnyView:
     return views[0] if len(views) == 1 else stacked(views)
 
 
-Finish = Callable[[Array, Array, Array], tuple[Array, ...]]
-"""(row maximum, row sum, output not yet divided by it) of a part → the arrays to store."""
-
-
-PLACE_CHAIN, MERGE_CHAIN = 350, 440
-"""Instructions one after another before the first copy (1600 cycles between clock stamps in decode.cu on an H200), and
-after the last product: warps merge what they have of the same rows (2280 cycles, less the work on O)."""
-
-
-def decode_launch(
-    name: str,
-    problem: AttentionProblem,
-    schedule: DecodeTiles,
-    ctas: int,
-    work: Callable[[int], Sequence[WorkItem]],
-    finish: Finish,
-    results: int = 2,
-) -> KernelLaunch:
-    """The kernel over parts, which store the `results` arrays of `finish`.
-
-    Warps that the tile has no rows for take other keys instead, so that they read no operand twice.
-    """
-
-    def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
-        return (decode_part(matrices, parameters, problem, schedule, finish, results),)
-
-    warps = min(schedule.warps, schedule.tile_q // MMA_ROWS)
-    return KernelLaunch(name, ctas, schedule.resources(problem), work, agents, schedule.instruction, warps)
-
-
-def decode_part(
-    matrices: tuple[Matrix, ...],
-    parameters: tuple[int, ...],
-    problem: AttentionProblem,
-    schedule: DecodeTiles,
-    finish: Finish,
-    results: int,
-) -> Program:
-    """A block of query rows against one part of the cache: FlashAttention's loop, with K and V `stages` steps ahead.
-
-    `matrices` are Q, `results` outputs and the cache's. A part without tokens loads nothing and stores an empty result.
-    """
-    start, tokens, diagonal = parameters
-    q, *outputs = matrices[: 1 + results]
-    of = {m.name: m for m in matrices}
-    latent = problem.mla
-    in_registers = schedule.dequantise == "registers"
-    k, v = (KvSource(name, matrices, problem, in_registers) for name in (("KV", "KV") if latent else ("K", "V")))
-    rows, step, columns = schedule.tile_q, schedule.tile_kv, problem.dim_v
-    scale = np.float32(problem.scale)
-    starts = range(start, of["KV" if latent else "K"].rows, step)
-    k_tiles: dict[int, Any] = {}
-    v_tiles: dict[int, Any] = {}
-
-    def load(tiles: dict[int, Any], source: KvSource, position: int) -> Program:
-        if position < len(starts):
-            tiles[position] = yield from source.load(starts[position], step)
-
-    maximum = np.full((q.rows, 1), -np.inf, np.float32)
-    total = np.zeros((q.rows, 1), np.float32)
-    output: Any = np.zeros((q.rows, columns), np.float32)
-    yield find_place(PLACE_CHAIN)
-    if starts:
-        if "block_table" in of:
-            yield Wait((yield Load(of["block_table"].tile(0, 1))))
-        q_tile = yield Load(q.tile(0, q.rows))
-        for position in range(schedule.stages):
-            yield from load(k_tiles, k, position)
-            if not latent:
-                yield from load(v_tiles, v, position)
-        yield Wait(q_tile)
-    for position, first in enumerate(starts):
-        k_tile = yield from k.ready(k_tiles.pop(position))
-        scores = yield Matmul(q_tile, k_tile, (rows, step, q.cols), transpose_b=True)
-        if not latent:
-            yield from load(k_tiles, k, position + schedule.stages)
-        probabilities, maximum, total, output = yield Vector(
-            lambda s, m, t, acc, first=first: online_step(
-                mask_packed(s * scale, tokens, first - start, diagonal, problem.window), m, t, acc
-            ),
-            (scores, maximum, total, output),
-            exps=rows * step,
-            instructions=ONLINE_INSTRUCTIONS * rows * step + rows * columns,
-            shared_bytes=2 * rows * step * problem.storage.element_bytes if latent else 0,  # P
-            results=4,
-        )
-        if latent:
-            v_tile = yield Vector(lambda tile: tile[:, :columns], (k_tile,))
-        else:
-            v_tile = yield from v.ready(v_tiles.pop(position))
-        output = yield Matmul(probabilities, v_tile, (rows, columns, step), output, a_in_registers=True)
-        yield from load(k_tiles if latent else v_tiles, v, position + schedule.stages)
-    stored = yield Vector(
-        finish, (maximum, total, output), instructions=2 * rows * columns, results=results, chain=MERGE_CHAIN
-    )
-    for matrix, value in zip(outputs, stored, strict=True):
-        yield Store(matrix.tile(0, matrix.rows), value)
-
-
-def mask_packed(scores: Array, tokens: int, first_key: int, diagonal: int, window: int) -> Array:
-    """`mask_scores` of rows that are several heads' `tokens` rows, one head after another."""
-    if diagonal == NO_MASK:
-        return scores
-    heads = [scores[row : row + tokens] for row in range(0, len(scores), tokens)]
-    return np.concatenate([mask_scores(head, first_key, diagonal, window) for head in heads])
-
-
-__all__ = ["FEATURES", "DecodeBlocks", "DecodeTiles", "block_shape", "decode_launch", "even_parts", "keys_per_step"]
+__all__ = ["FEATURES", "DecodeBlocks", "DecodeTiles", "block_shape", "even_parts", "keys_per_step"]

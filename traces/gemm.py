@@ -136,6 +136,10 @@ def _store(accumulator: Any, c: Matrix, tile: tuple[int, int, int], scale: float
     whole = c.tile(0, c.rows)
     instructions = 2 * tile[0] * tile[1]
     result = yield Vector(
-        lambda x: x * scale, (accumulator,), instructions=instructions, shared_bytes=2 * whole.size_bytes
+        lambda x: x * scale,
+        (accumulator,),
+        instructions=instructions,
+        shared_bytes=2 * whole.size_bytes,
+        elementwise=True,
     )
     yield Store(whole, result)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from traces.dtypes import DTYPES
 from traces.launch import CtaResources, KernelLaunch, WorkItem
-from traces.ops import Load, Program, Store, Vector, Wait
+from traces.ops import Load, Program, Store, Vector, Wait, find_place
 from traces.problem import AttentionProblem
 from traces.softmax import mask_scores
 from traces.tensor import Matrix, Tensor, TensorTable, View
@@ -29,13 +29,15 @@ P_INSTRUCTIONS = 3
 """fp32 instructions per element of P = exp(scale S - LSE): multiply-subtract, and half of two conversions."""
 DS_INSTRUCTIONS = 3
 """fp32 instructions per element of dS = P (dP - D): subtract, multiply, convert."""
+PLACE_CHAIN = 160
+"""Instructions of the backward pass's kernels before their first load: three divisions, 64-bit addresses. 730 cycles
+with one CTA of 256 threads on an SM, 1040 to 1180 with four: `python -m kernels_cupy flash2_backward --heads 1
+--seq 4096 --dim 128 --l2 warm --stamps FILE`, and the same with --heads 16."""
 ROW_THREADS = 256
 ROW_REGISTERS = 40
 """Of the kernels on rows in kernels_cupy (gradient_rows.cu: 32 to 40)."""
 HEADS_AT_ONCE = 2
 """Query heads whose gradients a CTA loads together when it sums them; fitted to the time of our own kernel."""
-CONVERT_PASSES = 2
-"""Passes of `convert` that are under way together, as no row waits for another; fitted likewise."""
 
 
 def probabilities(scores: Array, lse: Array, first_key: int, diagonal: int) -> Array:
@@ -148,6 +150,7 @@ def preprocess(t: GradientTensors, tile: int, at_once: int = 0) -> KernelLaunch:
 
     def program(matrices: tuple[Matrix, ...]) -> Program:
         o, do, d, dq_sum = matrices
+        yield find_place(PLACE_CHAIN, ROW_THREADS)
         for row, rows in passes(o.rows, at_once):
             o_tile = yield Load(o.tile(row, rows))
             do_tile = yield Load(do.tile(row, rows))
@@ -169,6 +172,7 @@ def zero(name: str, tensor: Tensor, tile: int) -> KernelLaunch:
 
     def program(matrices: tuple[Matrix, ...]) -> Program:
         (x,) = matrices
+        yield find_place(PLACE_CHAIN, ROW_THREADS)
         yield Store(x.tile(0, x.rows), np.zeros((x.rows, x.cols), np.float32))
 
     return row_kernel(name, (tensor,), tensor.rows, tile, program)
@@ -179,10 +183,14 @@ def convert(name: str, source: Tensor, target: Tensor, tile: int, scale: float =
 
     def program(matrices: tuple[Matrix, ...]) -> Program:
         total, result = matrices
-        for row, rows in passes(total.rows, CONVERT_PASSES * at_once):
+        yield find_place(PLACE_CHAIN, ROW_THREADS)
+        for row, rows in passes(total.rows, at_once):
             values = yield Load(total.tile(row, rows))
             yield Wait(values)
-            scaled = yield Vector(lambda x: x * np.float32(scale), (values,), instructions=2 * rows * total.cols)
+            instructions = 2 * rows * total.cols
+            scaled = yield Vector(
+                lambda x: x * np.float32(scale), (values,), instructions=instructions, elementwise=True
+            )
             yield Store(result.tile(row, rows), scaled)
 
     return row_kernel(name, (source, target), target.rows, tile, program)
@@ -198,6 +206,7 @@ def sum_heads(p: AttentionProblem, expanded: Tensor, target: Tensor, tile: int, 
 
     def program(matrices: tuple[Matrix, ...]) -> Program:
         result, parts = matrices
+        yield find_place(PLACE_CHAIN, ROW_THREADS)
         for row, rows in passes(result.rows, at_once):
             total: Any = np.zeros((rows, result.cols), np.float32)
             for first in range(0, p.group, HEADS_AT_ONCE):
@@ -206,7 +215,8 @@ def sum_heads(p: AttentionProblem, expanded: Tensor, target: Tensor, tile: int, 
                     loaded.append((yield Load(parts.tile(head * p.seq_kv + row, rows))))
                 for part in loaded:
                     yield Wait(part)
-                    total = yield Vector(np.add, (total, part), instructions=2 * rows * result.cols)
+                    instructions = 2 * rows * result.cols
+                    total = yield Vector(np.add, (total, part), instructions=instructions, elementwise=True)
             yield Store(result.tile(row, rows), total)
 
     return [row_kernel(f"sum_{target.name}", (target, expanded), p.seq_kv, tile, program)]

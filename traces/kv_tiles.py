@@ -151,7 +151,7 @@ class KvSource:
         # Codes are read from shared memory and the tile is written back to it, where the tensor cores find operands.
         moved = 0 if self._in_registers else elements * (tile.matrix.dtype.element_bytes + storage.element_bytes)
         work = -(-elements * per_4 // 4) + outliers
-        return (yield Vector(whole, loading.parts, instructions=work, shared_bytes=moved))
+        return (yield Vector(whole, loading.parts, instructions=work, shared_bytes=moved, elementwise=True))
 
 
 def kv_shared_bytes(problem: AttentionProblem, tile_kv: int, stages: int, in_registers: bool = False) -> int:

@@ -58,8 +58,10 @@ class KernelLaunch:
         resources: per-CTA needs.
         work: work index → its items. CTA c starts with index c.
         agents: the program(s).
-        instruction: tensor-core family, `mma_sync` (warps copy by cp.async, and operands go through registers) or
-            `wgmma` (from shared memory, which TMA fills); `none` without products: loads go to registers.
+        instruction: tensor-core family, `mma_sync` (operands go through registers) or `wgmma` (from shared memory);
+            `none` without products.
+        copies: how loads reach shared memory: `cp_async` (warps copy) or `tma`; `none`: they go to registers. Empty:
+            as goes with the instruction.
         warps: warps that share a Matmul.
         cluster: consecutive CTAs that form a thread-block cluster and start together.
         queue: number of work indices when CTAs are persistent and fetch their next index from a shared counter (a CTA
@@ -78,6 +80,12 @@ class KernelLaunch:
     cluster: int = 1
     queue: int = 0
     warp_columns: int = 1
+    copies: str = ""
+
+    @property
+    def copied_by(self) -> str:
+        """`copies`, or what goes with the instruction."""
+        return self.copies or {"mma_sync": "cp_async", "wgmma": "tma"}.get(self.instruction, "none")
 
     @property
     def work_count(self) -> int:

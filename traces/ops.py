@@ -89,7 +89,9 @@ class Vector:
         instructions: other fp32 instructions executed, counted per lane.
         shared_bytes: shared memory traffic of the step in bytes (exchange between warps), half written, half read.
         results: values that `function` returns; more than one come back as a tuple.
-        chain: further instructions of each thread that wait for one another, such as those that find a CTA's place.
+        chain: instructions of each thread that wait for one another, such as those that find a CTA's place. What else
+            the step executes runs under them.
+        elementwise: no value crosses lanes, as those of row maxima and sums do, so what follows waits for no shuffles.
         parts: equal parts of the work. What follows waits for the first; the others run under it, but for the end of
             the next product (exponentials that stand between the products of an earlier part).
     """
@@ -102,11 +104,16 @@ class Vector:
     results: int = 1
     chain: int = 0
     parts: int = 1
+    elementwise: bool = False
 
 
-def find_place(chain: int) -> Vector:
-    """`chain` instructions that find the place of a CTA, or of its next block, before anything of it is copied."""
-    return Vector(_nothing, (), chain=chain)
+def find_place(chain: int, threads: int = 0) -> Vector:
+    """`chain` instructions that find the place of a CTA, or of its next block, before anything of it is copied.
+
+    Args:
+        threads: that execute them, if they are so many that the SM's issue slots may run short.
+    """
+    return Vector(_nothing, (), instructions=chain * threads, chain=chain, elementwise=True)
 
 
 def _nothing() -> None:
@@ -115,7 +122,9 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Write `value` to `tile` (posted: the program goes on when the SM's write port has taken it)."""
+    """Write `value` to `tile`: posted. The program goes on when the SM has sent it; where TMA copies, at once, but for
+    its next `Store` or `Reduce`, which waits for this one.
+    """
 
     tile: Tile
     value: Any
@@ -128,12 +137,16 @@ class Reduce:
     The additions happen in the L2, one element at a time and in any order, so CTAs may share a tile. Something must
     have been stored there by an earlier kernel.
 
+    Attributes:
+        by_fragments: a warp's instruction adds 32 bytes to each of eight rows, as mma leaves them, not 128 to one.
+
     Raises:
         ValueError: the tile is not fp32.
     """
 
     tile: Tile
     value: Any
+    by_fragments: bool = False
 
     def __post_init__(self) -> None:
         matrix = self.tile.matrix

@@ -71,6 +71,7 @@ def _header(plan: Plan) -> dict[str, Any]:
                 "warps": launch.warps,
                 "cluster": launch.cluster,
                 "warp_columns": launch.warp_columns,
+                "copies": launch.copies,
             }
             for launch in plan.launches
         ],
@@ -136,8 +137,10 @@ class _Recorder:
             case Load(tile, multicast, share):
                 cached = {"hint": op.hint, "through_l1": int(op.through_l1)}
                 return self._tile(tile) | {"multicast": multicast, "share": share} | cached
-            case Store(tile, value) | Reduce(tile, value):
+            case Store(tile, value):
                 return self._tile(tile) | {"inputs": [_token(value)]}
+            case Reduce(tile, value):
+                return self._tile(tile) | {"inputs": [_token(value)], "by_fragments": int(op.by_fragments)}
             case Wait(value):
                 return {"inputs": [_token(value)]}
             case Matmul():
@@ -158,6 +161,7 @@ class _Recorder:
                     "shared_bytes": op.shared_bytes,
                     "chain": op.chain,
                     "parts": op.parts,
+                    "elementwise": int(op.elementwise),
                 }
             case Arrive(barrier, after):
                 return self._barrier(barrier) | {"inputs": [_token(after)]}

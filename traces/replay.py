@@ -49,7 +49,8 @@ def load_trace(path: str | PathLike[str]) -> Plan:
                 entry["warps"],
                 entry["cluster"],
                 entry["queue"],
-                entry.get("warp_columns", 1),  # these two came later
+                entry.get("warp_columns", 1),  # these came later
+                entry.get("copies", ""),
             )
             for kernel, entry in enumerate(header["launches"])
             for replay in [_Replay(kernel, entry["queue"] or entry["ctas"], tensors, tables)]
@@ -236,7 +237,8 @@ def _op(row: dict[str, Any], matrices: tuple[Matrix, ...], inputs: list[Any]) ->
         case "Store":
             return Store(_tile(row, matrices), *inputs)
         case "Reduce":
-            return Reduce(_tile(row, matrices), *inputs)
+            (value,) = inputs
+            return Reduce(_tile(row, matrices), value, bool(row["by_fragments"]))
         case "Wait":
             return Wait(*inputs)
         case "Matmul":
@@ -253,6 +255,7 @@ def _op(row: dict[str, Any], matrices: tuple[Matrix, ...], inputs: list[Any]) ->
                 results=row["results"],
                 chain=row["chain"],
                 parts=max(1, row["parts"]),
+                elementwise=bool(row["elementwise"]),
             )
         case "Arrive":
             return Arrive(_barrier(row), *inputs)

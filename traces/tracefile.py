@@ -73,6 +73,8 @@ TABLES: dict[str, dict[str, Kind]] = {
         "shared_bytes": "int",
         "chain": "int",
         "parts": "int",
+        "by_fragments": "int",
+        "elementwise": "int",
         "barrier": "text",
         "barrier_count": "int",
         "open_phases": "int",
@@ -81,7 +83,7 @@ TABLES: dict[str, dict[str, Kind]] = {
 }
 """Columns of each table: whole number, text, or a list of whole numbers. A column left out of a row is 0 or empty."""
 
-LATER_COLUMNS = ("hint", "through_l1", "slot_page_bytes", "slot_bases", "chain", "parts")
+LATER_COLUMNS = ("hint", "through_l1", "slot_page_bytes", "slot_bases", "chain", "parts", "by_fragments", "elementwise")
 """Columns that older files of this version lack; there they are 0 or empty."""
 
 _EMPTY: dict[Kind, Any] = {"int": 0, "text": "", "ints": ()}

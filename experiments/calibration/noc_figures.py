@@ -1,4 +1,4 @@
-"""Figures of what lies between SMs and L2: GPC ports, the fabric between partitions, and merging of reads."""
+"""Figures of what lies between SMs and L2: shared ports, the fabric between partitions, and merging of reads."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from experiments.calibration.folder import Measurements
 
 __all__ = ["mean_window", "noc_figures", "partitions"]
 
-PARTITIONS, MERGING, GPCS = "partitions.json", "merging.csv", "gpcs.json"
+PARTITIONS, MERGING, GPCS, WRITES = "partitions.json", "merging.csv", "gpcs.json", "sm_writes.csv"
 LEAST_STRENGTH = 3.0
 """Two partitions show as one pattern in the latencies of atomics, so much stronger than the next."""
 MERGES = 1.5
 """SM bytes per L2 byte from which on reads are taken to merge."""
 PAIR = 2
+CPCS = 3
+"""Of a GPC, as `kernels_cupy.microbench.sm_writes` takes them."""
 
 
 def partitions(m: Measurements) -> int:
@@ -32,6 +34,7 @@ def partitions(m: Measurements) -> int:
 def noc_figures(m: Measurements) -> Iterator[Figure]:
     """All of them that the folder has measurements of."""
     yield from gpc_port(m)
+    yield from uplinks(m)
     if partitions(m) == 2:
         yield from fabric(m)
     yield from merging(m)
@@ -44,6 +47,41 @@ def gpc_port(m: Measurements) -> Iterator[Figure]:
         rate = median(gpcs["bytes_per_clk_of_gpc"])
         how = f"the SMs of a GPC together read that from the L2, median of {len(gpcs['sms_of_gpc'])} GPCs"
         yield measured("noc.gpc_port", f"{significant(rate, 3)}B/clk", how, GPCS)
+
+
+def uplinks(m: Measurements) -> Iterator[Figure]:
+    """What SMs send to the L2 alone, and which shares of it those of a CPC, of a GPC and all of them can send together.
+
+    Where a GPC's CPCs are unequal, SMs of the small one show how wide the ports above are, as the CPCs get equal shares
+    until it is done; else the slowest SM of all does.
+    """
+    rows = {(row["what"], row["set"]): row for row in m.rows(WRITES)}
+    if ("write lines", "all") not in rows:
+        return
+    alone = {what: float(rows[what, "one SM"]["of_an_sm"]) for what, name in rows if name == "one SM"}
+    for what, key in (("add to lines", "sm.reduce_port"), ("add to sectors", "sm.fragment_port")):
+        if what in alone:
+            how = f"one SM alone adds {alone[what]:.3g} B per clock ({what})"
+            yield measured(key, f"{significant(alone[what], 3)}B/clk", how, WRITES)
+    of = {name: row for (what, name), row in rows.items() if what == "write lines"}
+    large, small = int(of["a large CPC"]["sms"]), int(of["a small CPC"]["sms"])
+    gpc, every = int(of["a GPC"]["sms"]), int(of["all"]["sms"])
+    gpcs = int(of["a TPC of every CPC"]["sms"]) // (2 * CPCS)
+
+    def width(name: str, cpcs: int) -> float:
+        """SM ports that so many CPCs share in this set."""
+        if small < large:
+            return float(of[name]["of_an_sm_in_a_small_cpc"]) / alone["write lines"] * small * cpcs
+        return float(of[name]["bytes_per_clk_of_all"]) / alone["write lines"]
+
+    ports = {
+        "noc.cpc_uplink": (float(of["a large CPC"]["bytes_per_clk_of_all"]) / alone["write lines"], large, "a CPC"),
+        "noc.gpc_uplink": (width("a GPC", CPCS), every / gpcs if small < large else gpc, "a GPC"),
+        "noc.uplink": (width("all", CPCS * gpcs), every, "the L2"),
+    }
+    for key, (ports_wide, sms, who) in ports.items():
+        how = f"{who} takes what {ports_wide:.3g} SMs send alone"
+        yield measured(key, significant(min(1.0, ports_wide / sms), 2), how, WRITES)
 
 
 def fabric(m: Measurements) -> Iterator[Figure]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.calibration.figure import Figure, estimate, measured, significant
 from experiments.calibration.folder import Measurements
+from kernels_cupy.microbench.launch_counters import BUSY_CYCLES, THREADS
 
 __all__ = ["sm_figures"]
 
@@ -19,6 +20,8 @@ STARTS, LATENCY, STREAMS, SM_BANDWIDTH, GPCS = (
     "sm_bandwidth.csv",
     "gpcs.json",
 )
+LAUNCHES = "launch_counters.csv"
+FEW_THREADS = min(THREADS)
 TIMER_TICK_NS = 32
 """The GPU's nanosecond timer moves in steps of this."""
 LOST_BETWEEN_CHUNKS = 1.2
@@ -115,13 +118,14 @@ def starts(m: Measurements) -> Iterator[Figure]:
         return
     full = started["one_full_cta_per_sm"]
     last, lag = median(full["last_start_ns"]), full["tpc_lag_ns"]
-    spread = max(0.0, last - max(0.0, lag) - TIMER_TICK_NS)
-    yield estimate(
-        "sm.cta_launch_interval",
-        significant(spread * ghz / m.device.sm_count, 2),
-        f"the last of {m.device.sm_count} full-SM CTAs starts {last:.0f} ns after the first, of which {lag:.0f} ns are "
-        f"the stagger of TPCs and {TIMER_TICK_NS} ns the timer's tick ({STARTS})",
-    )
+    if not m.rows(LAUNCHES):
+        spread = max(0.0, last - max(0.0, lag) - TIMER_TICK_NS)
+        yield estimate(
+            "sm.cta_launch_interval",
+            significant(spread * ghz / m.device.sm_count, 2),
+            f"the last of {m.device.sm_count} full-SM CTAs starts {last:.0f} ns after the first, of which {lag:.0f} ns "
+            f"are the stagger of TPCs and {TIMER_TICK_NS} ns the timer's tick ({STARTS})",
+        )
     how = f"the second SM of a TPC starts {lag:.1f} ns after the first"
     yield measured("sm.tpc_stagger", significant(max(0.0, lag) * ghz, 3), how, STARTS)
     turnover = {warps: started[name]["turnover_ns"] for name, warps in FULL_CTAS.items() if name in started}
@@ -133,13 +137,20 @@ def starts(m: Measurements) -> Iterator[Figure]:
 
 
 def kernel_overhead(m: Measurements) -> Iterator[Figure]:
-    """Cycles of a launch in which no SM is active: of the smallest written buffer, or by events alone."""
-    writes, launch = m.written["write"], m.json("launch.json")
-    if writes:
-        mib = min(writes)
-        idle = writes[mib].cycles - writes[mib].sm_active_cycles
-        how = f"a kernel that writes {mib:.0f} MiB takes that longer than its SMs are active"
-        yield measured("sm.kernel_overhead", significant(idle, 2), how, "l2_writeback_and_merging.csv")
+    """Cycles of a launch beside those of its CTAs (by events alone an estimate), and of each CTA of many."""
+    launch = m.json("launch.json")
+    taken: dict[tuple[str, int], list[float]] = {}
+    for row in m.rows(LAUNCHES):
+        if int(row["threads"]) == FEW_THREADS:
+            taken.setdefault((row["kernel"], int(row["ctas"])), []).append(float(row["sm_cycles_elapsed"]))
+    if taken:
+        idle = median(taken["busy", 1]) - BUSY_CYCLES
+        how = f"one CTA that is busy for {BUSY_CYCLES} cycles takes that longer"
+        yield measured("sm.kernel_overhead", significant(idle, 3), how, LAUNCHES)
+        *_, fewer, most = sorted(ctas for name, ctas in taken if name == "empty")
+        longer = median(taken["empty", most]) - median(taken["empty", fewer])
+        how = f"{most - fewer} more CTAs that do nothing take {longer:.0f} cycles"
+        yield measured("sm.cta_launch_interval", significant(longer / (most - fewer), 2), how, LAUNCHES)
     elif launch:
         cycles = launch["overhead_us"] * launch["sm_clock_ghz"] * 1e3
         why = "without counters, time of queued launches less the cycles of their CTAs (launch.json)"

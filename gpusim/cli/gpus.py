@@ -87,6 +87,7 @@ class Level:
 def _levels(spec: GpuSpec) -> list[Level]:
     sm, l2, hbm = spec.sm, spec.l2, spec.hbm
     whole_gpu = sm.count * sm.clock_hz
+    writing = sm.write_port_bytes_per_clk * whole_gpu
 
     def per_sm(size: float) -> str:
         return f"{format_size(size * sm.count)} ({format_size(size)} per SM)"
@@ -111,7 +112,8 @@ def _levels(spec: GpuSpec) -> list[Level]:
         ),
         Level("L1 + shared", per_sm(spec.l1.size_bytes), None, latency(spec.l1.latency_cycles)),
         Level("SM read ports", "", sm.read_port_bytes_per_clk * whole_gpu, ""),
-        Level("SM write ports", "", sm.write_port_bytes_per_clk * whole_gpu, ""),
+        Level("SM write ports", "", writing, ""),
+        *([Level("all SMs to L2", "", spec.noc.uplink * writing, "")] if spec.noc.uplink < 1 else []),
         Level("L2", f"{format_size(l2.size_bytes)} ({slices})", spec.l2_bytes_per_s, latency(l2.latency_cycles)),
         *([fabric] if l2.partitions > 1 else []),
         *([behind] if side.size_bytes else []),

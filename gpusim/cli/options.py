@@ -228,7 +228,7 @@ def given_problem_or_schedule(args: argparse.Namespace) -> list[str]:
 def check_outputs(args: argparse.Namespace) -> None:
     """UserError if an output could not be written; called before any work is done."""
     seen: dict[Path, str] = {}
-    for name in ("json", "html", "perfetto", "ctas", "save"):
+    for name in ("json", "html", "perfetto", "ctas", "stamps", "save"):
         target = getattr(args, name, None)
         if target is None or (name == "json" and target == "-"):
             continue

@@ -17,6 +17,7 @@ from gpusim.memory.l2.slice_hash import place
 from gpusim.memory.l2.write import write_line
 from gpusim.memory.sizes import CHUNK_BYTES, LINE_BYTES, THROUGH_L1
 from gpusim.memory.timeline import record_bytes, record_hits
+from gpusim.memory.uplink import send
 
 CHUNK_LINES = CHUNK_BYTES // LINE_BYTES
 
@@ -59,7 +60,7 @@ def _walk(
     pitch: int,
     now: float,
     tally: Any,
-    adding: bool | None,
+    adding: float | None,
     merging: bool,
     flags: int | None,
     pages: Any = None,
@@ -67,10 +68,11 @@ def _walk(
 ) -> tuple[float, float]:
     """Access runs of bytes (see `run_start`) line by line, keeping no more than the SM's limit outstanding.
 
-    With `adding` None they are read, else written, or added to what is there. (None is a type, which Numba compiles
-    apart: reads have no code of writes among them.)
+    With `adding` None they are read, with 0 written, else added to what is there, which takes a slice `adding` cycles
+    per sector. (None is a type, which Numba compiles apart: reads have no code of writes among them.)
 
-    Every `CHUNK_LINES` lines make a chunk. A chunk is issued when the one `inflight_slots` before it is back.
+    Every `CHUNK_LINES` lines make a chunk. One that is read is issued when the one `inflight_slots` before it is back;
+    one that is written, when the L2 has taken the one two before.
 
     Returns:
         (when the last data is there or the last write accepted, when the last chunk was issued).
@@ -78,8 +80,10 @@ def _walk(
     partition = m.partition_of_sm[sm]
     ring = sm * m.inflight_slots
     slot = m.inflight_next[sm]
-    issue = max(now, m.inflight[ring + slot])
-    done = issue
+    issue = now
+    if adding is None:
+        issue = max(now, m.inflight[ring + slot])
+    taken = done = issue
     worst = now
     in_chunk = 0
     for r in range(runs):
@@ -91,9 +95,13 @@ def _walk(
         left_in_tag = m.sets - (line - tag * m.sets)
         while line <= last_line:
             if in_chunk == CHUNK_LINES:
-                m.inflight[ring + slot] = done
-                slot = slot + 1 if slot + 1 < m.inflight_slots else 0
-                issue = max(issue, m.inflight[ring + slot])
+                if adding is None:
+                    m.inflight[ring + slot] = done
+                    slot = slot + 1 if slot + 1 < m.inflight_slots else 0
+                    issue = max(issue, m.inflight[ring + slot])
+                else:
+                    issue = max(issue, taken)
+                    taken = done
                 worst = max(worst, done)
                 done = issue
                 in_chunk = 0
@@ -114,7 +122,7 @@ def _walk(
                         hint = flags & (THROUGH_L1 - 1)
                         ready = read_line(m, sm, line, tag, set_index, mask, hint, now, issue, merging, tally)
             elif adding:
-                ready = max(issue, now + reduce_line(m, partition, line, tag, set_index, mask, now, tally))
+                ready = max(issue, now + reduce_line(m, partition, line, tag, set_index, mask, adding, now, tally))
             else:
                 ready = max(issue, now + write_line(m, partition, line, tag, set_index, mask, now, tally))
             if ready > done:
@@ -127,8 +135,9 @@ def _walk(
                 left_in_tag = m.sets
             elif set_index == m.sets:
                 set_index = 0
-    m.inflight[ring + slot] = done
-    m.inflight_next[sm] = slot + 1 if slot + 1 < m.inflight_slots else 0
+    if adding is None:
+        m.inflight[ring + slot] = done
+        m.inflight_next[sm] = slot + 1 if slot + 1 < m.inflight_slots else 0
     return max(worst, done), issue
 
 
@@ -208,18 +217,24 @@ def write_tile(
     adding: bool = False,
     pages: Any = None,
     page_bytes: int = 0,
+    by_fragments: bool = False,
 ) -> float:
     """Write a tile from SM `sm`, or add it to what is there; returns the cycle at which the SM has sent all of it.
 
-    `pages` as in `read_tile`.
+    That is as things stand: if others send meanwhile it is later (`gpusim.memory.uplink.still_sending`).
+
+    `pages` as in `read_tile`. What is added is sent line by line, or `by_fragments`, sector by sector.
     """
     tally = m.tally
     tally[:] = 0
-    sent = _walk(m, sm, address, runs, run_bytes, pitch, now, tally, adding, False, None, pages, page_bytes)[1]
+    port_cycles, slice_cycles = m.write_port_cycles, 0.0
+    if adding and by_fragments:
+        port_cycles, slice_cycles = m.fragment_port_cycles, m.fragment_cycles
+    elif adding:
+        port_cycles, slice_cycles = m.reduce_port_cycles, m.reduce_cycles
+    sent = _walk(m, sm, address, runs, run_bytes, pitch, now, tally, slice_cycles, False, None, pages, page_bytes)[1]
     count = tally[L2_WRITE]
-    port = max(m.write_port_free[sm], now) + count * m.write_port_cycles
-    m.write_port_free[sm] = port
-    end = max(sent, port)
+    end = max(sent, send(m, sm, count * port_cycles, now))
     _count(m, tensor, now, end, tally)
     m.counters[tensor, SM_WRITE] += count
     return end

@@ -14,7 +14,7 @@ from numba import types
 from numba.experimental import structref
 
 from gpusim.counters import COUNTERS, LEVELS, C
-from gpusim.memory import l1, memory_side
+from gpusim.memory import l1, memory_side, uplink
 from gpusim.memory.hbm.reservations import HBM_FIELDS, hbm_values
 from gpusim.memory.hbm.rules import Rules
 from gpusim.memory.hbm.timing import forget_times
@@ -35,12 +35,14 @@ FIELDS: list[tuple[str, Any]] = [
     # servers: cycles per sector, and when each is free
     ("port_cycles", _FLOAT),
     ("write_port_cycles", _FLOAT),
+    ("reduce_port_cycles", _FLOAT),
+    ("fragment_port_cycles", _FLOAT),
     ("gpc_cycles", _FLOAT),
     ("slice_cycles", _FLOAT),
     ("reduce_cycles", _FLOAT),  # of a slice, for fp32 additions
+    ("fragment_cycles", _FLOAT),
     ("fabric_cycles", _FLOAT),
     ("port_free", _F64),
-    ("write_port_free", _F64),
     ("gpc_free", _F64),
     ("slice_free", _F64),
     ("fabric_free", _F64),
@@ -62,6 +64,7 @@ FIELDS: list[tuple[str, Any]] = [
     ("bin_cycles", _F64),  # one element
     ("touched_bins", _I64),  # one element
     ("tally", _I64),  # scratch of one access, by counter
+    *uplink.FIELDS,
     *l1.FIELDS,
     *l2_build.FIELDS,
     *memory_side.FIELDS,
@@ -103,7 +106,8 @@ class MemorySystem:
             self.tensors += (self._residue,)
         self._lines = -(-max(t.end for t in self.tensors) // LINE_BYTES)
         self.values = (
-            l1.start(gpu)
+            uplink.start(gpu)
+            | l1.start(gpu)
             | l2_build.start(gpu, self._lines)
             | memory_side.start(gpu, self._lines)
             | _servers(gpu)
@@ -160,7 +164,19 @@ class MemorySystem:
         self.values["activity"][:] = 0
         self.values["bin_cycles"][:] = FIRST_BIN_CYCLES
         self.values["touched_bins"][:] = 0
-        for name in ("port_free", "write_port_free", "gpc_free", "slice_free", "fabric_free", "side_free", "inflight"):
+        for name in (
+            "port_free",
+            "send_left",
+            "sending_sms",
+            "sending_cpcs",
+            "sending_gpcs",
+            "send_time",
+            "gpc_free",
+            "slice_free",
+            "fabric_free",
+            "side_free",
+            "inflight",
+        ):
             self.values[name][:] = 0
         for name in ("bus_free", "activate_free", "merge_ready", "merge_start", "write_queue", "reads_waiting"):
             self.values[name][:] = 0
@@ -211,12 +227,14 @@ def _servers(gpu: GpuSpec) -> dict[str, Any]:
     return {
         "port_cycles": SECTOR_BYTES / sm.read_port_bytes_per_clk,
         "write_port_cycles": SECTOR_BYTES / sm.write_port_bytes_per_clk,
+        "reduce_port_cycles": SECTOR_BYTES / sm.reduce_port_bytes_per_clk,
+        "fragment_port_cycles": SECTOR_BYTES / sm.fragment_port_bytes_per_clk,
         "gpc_cycles": SECTOR_BYTES / gpu.noc.gpc_port_bytes_per_clk,
         "slice_cycles": SECTOR_BYTES / l2.slice_bytes_per_clk * sm.clock_hz / l2.clock_hz,
         "reduce_cycles": SECTOR_BYTES / l2.reduce_bytes_per_clk * sm.clock_hz / l2.clock_hz,
+        "fragment_cycles": SECTOR_BYTES / l2.fragment_bytes_per_clk * sm.clock_hz / l2.clock_hz,
         "fabric_cycles": SECTOR_BYTES * l2.partitions / gpu.fabric_bytes_per_clk,
         "port_free": np.zeros(sm.count),
-        "write_port_free": np.zeros(sm.count),
         "gpc_free": np.zeros(max(sm.gpc_of_sm) + 1),
         "slice_free": np.zeros(l2.slices),
         "fabric_free": np.zeros(l2.partitions),

@@ -15,6 +15,7 @@ from gpusim.counters import C
 from gpusim.jit import njit
 from gpusim.memory.access import read_tile, write_tile
 from gpusim.memory.timeline import record_activity
+from gpusim.memory.uplink import still_sending
 from gpusim.sm.opcodes import (
     A_SECTORS,
     A_SLOT,
@@ -69,6 +70,9 @@ oldest warps. So CTAs that share an SM drift apart. Fitted to how far apart the 
 COPY_WAIT = 0.5
 """Share of the time to take a cp.async copy that its warps wait: one after another gets through, and goes on. Fitted to
 products of one CTA on an SM, of our own kernels that are not held out."""
+POSTED, BULK = 1, 2
+"""What an agent may be sending: warps' stores, which it waits for, or a bulk copy (TMA) out of shared memory, which its
+next one and its end wait for."""
 ISSUE_CYCLES = 4.0
 """Cycles an agent spends on issuing an asynchronous operation."""
 
@@ -212,7 +216,8 @@ def _access(m: Any, sm: int, op: Any, tensor: int, address: int, t: float, pages
         return read_tile(
             m, sm, tensor, address, runs, run_bytes, pitch, op[SHARE], op[SHARES], t, op[FLAGS], pages, page_bytes
         )
-    return write_tile(m, sm, tensor, address, runs, run_bytes, pitch, t, op[CODE] == REDUCE, pages, page_bytes)
+    adding, by_fragments = op[CODE] == REDUCE, op[FLAGS] != 0
+    return write_tile(m, sm, tensor, address, runs, run_bytes, pitch, t, adding, pages, page_bytes, by_fragments)
 
 
 @njit
@@ -222,12 +227,23 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     pc = s.row[row]
     item = _item(s, slot, row)
     program = s.items[slot, item, 0]
-    if pc >= s.ranges[program, row - slot * s.agents, 1]:
-        _finish_item(s, sm, slot, row, t)
-        return
-    kind = s.steps[pc]
+    ended = pc >= s.ranges[program, row - slot * s.agents, 1]
+    kind = s.steps[0 if ended else pc]
     op = s.ops[kind]
     code = op[CODE]
+    must_be_sent = s.sending[row] == POSTED
+    if s.sending[row] == BULK:
+        last = ended and s.closed[slot] and s.item[row] + 1 >= s.item_count[slot]
+        must_be_sent = last or (not ended and code in (STORE, REDUCE))
+    if must_be_sent:
+        later = max(still_sending(m, sm, t), s.sent[row])
+        if later > t:
+            s.time[row] = later
+            return
+        s.sending[row] = 0
+    if ended:
+        _finish_item(s, sm, slot, row, t)
+        return
     s.row[row] = pc + 1
     if code in (LOAD, STORE, REDUCE):
         tensor = s.tensors[program, op[SLOT]]
@@ -241,8 +257,12 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
             s.shared_free[sm] = max(t, s.shared_free[sm]) + s.costs[kind, SHARED_CYCLES]  # the tile's landing
             s.copy_free[sm] = max(t, s.copy_free[sm]) + s.costs[kind, COPY_CYCLES]
             s.time[row] = max(t + ISSUE_CYCLES, s.copy_free[sm] - (1 - COPY_WAIT) * s.costs[kind, COPY_CYCLES])
+        elif op[TOKEN]:
+            s.time[row] = t + ISSUE_CYCLES
+            s.sending[row], s.sent[row] = BULK, done
         else:
             s.time[row] = done
+            s.sending[row], s.sent[row] = POSTED, done
     elif code == WAIT:
         done = s.tokens[row, op[TOKEN]]
         if done > t:

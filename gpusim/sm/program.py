@@ -23,6 +23,8 @@ from traces.tensor import Tile
 
 SYNC_CYCLES = 150.0
 """Latency of dependent row work: shuffles of the row maximum and sum, conversions; fitted with the next two."""
+ELEMENTWISE_CYCLES = 30.0
+"""Latency of work on single elements: a load from shared memory, or an exponential; estimate."""
 SUM_CYCLES = 50.0
 """Latency of work that yields no value: each thread adds up what it loads, and nobody waits for the sum; fitted to
 reads by few threads (experiments/measured/h200/sm_bandwidth.csv)."""
@@ -30,6 +32,9 @@ MATMUL_LATENCY_CYCLES = {"wgmma": 128.0, "mma_sync": 33.0}
 """From the end of a product's issue to its accumulators: mma.sync m16n8k16 takes about 33 cycles, a full wgmma about
 128 (arXiv:2402.13499, tables of Hopper tensor-core latency)."""
 
+MMA_DEPTH = 16
+"""Of the summed dimension in an mma.sync of 16-bit numbers. The next one that adds to the same accumulator waits for
+it, so a product takes no less than their latencies, however few columns a warp has."""
 COPY_BYTES_PER_CLK = 64
 """What an SM's load/store unit takes of cp.async, whose warps go on only then: 32 KiB take 546 cycles, 64 KiB 1047,
 between clock stamps in gemm.cu on an H200. TMA takes the time of one instruction."""
@@ -150,8 +155,9 @@ class _Compiler:
         self.ints: list[list[list[int]]] = [[] for _ in range(agents)]
         self.floats: list[list[list[float]]] = [[] for _ in range(agents)]
         sm = gpu.sm
-        # Warps copy (cp.async), fetch fragments (ldmatrix) and multiply by themselves.
+        # Warps fetch fragments (ldmatrix) and multiply by themselves.
         self._by_warps = launch.instruction == "mma_sync"
+        self._warps_copy = launch.copied_by == "cp_async"
         self._efficiency = sm.mma_sync_efficiency if self._by_warps else sm.wgmma_efficiency
 
     def perform(self, agent: int, op: Op) -> Any:
@@ -167,8 +173,9 @@ class _Compiler:
                 return self._vector(agent, op)
             case Store(tile, _) | Reduce(tile, _):
                 if tile.size_bytes:
-                    code = oc.STORE if isinstance(op, Store) else oc.REDUCE
-                    self._emit(agent, self._access(code, tile))
+                    flags = {oc.FLAGS: int(isinstance(op, Reduce) and op.by_fragments)}
+                    flags[oc.TOKEN] = int(self._launch.copied_by == "tma")
+                    self._emit(agent, self._access(oc.STORE if isinstance(op, Store) else oc.REDUCE, tile) | flags)
             case Arrive(barrier, after):
                 token = self._own(agent, after) if isinstance(after, _Token) else -1
                 copied = isinstance(after, _Token) and after.slot >= 0
@@ -236,7 +243,7 @@ class _Compiler:
         row = self._access(oc.LOAD, op.tile)
         row[oc.TOKEN], row[oc.SHARE], row[oc.SHARES] = token.number % oc.TOKENS, op.share, op.multicast
         row[oc.FLAGS] = HINTS.index(op.hint) + (THROUGH_L1 if op.through_l1 else 0)
-        copy = op.tile.size_bytes / COPY_BYTES_PER_CLK if self._by_warps else 0.0
+        copy = op.tile.size_bytes / COPY_BYTES_PER_CLK if self._warps_copy else 0.0
         self._emit(agent, row, (0.0, copy, 0.0, self._shared_cycles(op.tile.size_bytes), 0.0))
         return token
 
@@ -267,9 +274,10 @@ class _Compiler:
         ):
             if isinstance(operand, _Token) and operand.slot >= 0:
                 row[slot], row[sectors] = operand.slot, moved // 32
+        latency = MATMUL_LATENCY_CYCLES[self._launch.instruction]
         if self._by_warps:
             cycles += (a_bytes + b_bytes) / FRAGMENT_BYTES_PER_CLK
-        latency = MATMUL_LATENCY_CYCLES[self._launch.instruction]
+            latency = max(latency, -(-k // MMA_DEPTH) * latency - cycles)
         self._emit(agent, row, (cycles, 0.0, latency, self._shared_cycles(a_bytes + b_bytes), 0.0))
         return token
 
@@ -280,10 +288,12 @@ class _Compiler:
         if cycles or op.chain:
             half = op.shared_bytes // 64
             row = {oc.CODE: oc.VECTOR, oc.SHARED_READ: half, oc.SHARED_WRITE: half}
-            latency = (SYNC_CYCLES if op.results else SUM_CYCLES) if cycles else 0.0
+            latency = 0.0
+            if cycles:
+                latency = ELEMENTWISE_CYCLES if op.elementwise else SYNC_CYCLES if op.results else SUM_CYCLES
             # mma.sync reads registers and is issued as any other instruction, so FP32 work holds it up.
             issue = op.instructions / sm.fp32_lanes if self._by_warps else 0.0
-            latency += DEPENDENT_CYCLES * op.chain
+            latency += max(0.0, DEPENDENT_CYCLES * op.chain - cycles)
             self._emit(agent, row, (issue, cycles, latency, 0.0, 1 - 1 / op.parts))
         if op.results == 1:
             return op.inputs[0] if op.inputs and not cycles else None  # free work is a view of its input

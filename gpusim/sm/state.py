@@ -42,6 +42,8 @@ FIELDS: list[tuple[str, Any]] = [
     ("row", _I64),
     ("blocked_on", _I64),  # barrier, -1 (nothing) or NEXT_ITEM
     ("vector_done", _F64),  # when its latest row work leaves the vector pipes
+    ("sending", _I64),  # 0, POSTED or BULK: what it may still be sending (gpusim.sm.core),
+    ("sent", _F64),  # and not before when all of that is sent
     ("blocked_since", _F64),  # inf: it is not, and was not
     ("tokens", _F64_2D),  # [agent, token] completion
     ("seen", _I64_2D),  # [agent, barrier] phases
@@ -120,6 +122,8 @@ class SmArray:
             "row": np.zeros(rows, np.int64),
             "blocked_on": np.full(rows, -1, np.int64),
             "vector_done": np.zeros(rows),
+            "sending": np.zeros(rows, np.int64),
+            "sent": np.zeros(rows),
             "blocked_since": np.full(rows, np.inf),
             "tokens": np.zeros((rows, oc.TOKENS)),
             "seen": np.zeros((rows, oc.BARRIERS), np.int64),
@@ -179,6 +183,7 @@ class SmArray:
         v["row"][rows] = v["ranges"][items[0][0], :, 0]
         v["blocked_on"][rows] = -1
         v["blocked_since"][rows] = np.inf
+        v["sending"][rows] = 0
         v["seen"][rows] = 0
         opened = v["barrier_open"]
         v["phases"][slot, : len(opened)] = opened
@@ -215,7 +220,7 @@ class SmArray:
             if v["blocked_on"][row] == oc.NEXT_ITEM:
                 v["blocked_on"][row] = -1
                 v["live_agents"][slot] -= 1
-                v["end_time"][sm] = max(v["end_time"][sm], now)
+                v["end_time"][sm] = max(v["end_time"][sm], now, v["sent"][row] if v["sending"][row] else now)
 
     def _reserve(self, count: int, items: list[list[int]]) -> None:
         """Have at least `count` columns (and a few, for agents of a persistent CTA that run ahead), wide enough."""

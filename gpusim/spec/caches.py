@@ -56,7 +56,8 @@ class L2Spec:
         line_bytes, sector_bytes: unit of tags and unit of transfer.
         clock_hz: the L2's own clock.
         slice_bytes_per_clk: bandwidth of one slice, bytes per *L2* cycle.
-        reduce_bytes_per_clk: fp32 numbers that one slice adds to what it holds, bytes per L2 cycle.
+        reduce_bytes_per_clk: fp32 numbers that one slice adds to what it holds, bytes per L2 cycle, in whole lines,
+        fragment_bytes_per_clk: and in single sectors.
         latency_cycles: load-to-use of a hit in the near partition, SM cycles.
         replacement: replacement policy, of `gpusim.memory.l2.policies.REPLACEMENTS`.
         home_allocation: what a far read leaves in the line's home partition: nothing (`none`), or the line as the most
@@ -83,6 +84,7 @@ class L2Spec:
     clock_hz: float = field(metadata=key("clock", parse_frequency))
     slice_bytes_per_clk: float = field(metadata=key("slice_bandwidth", parse_bytes_per_clock))
     reduce_bytes_per_clk: float = field(metadata=key("reduce_bandwidth", parse_bytes_per_clock))
+    fragment_bytes_per_clk: float = field(metadata=key("fragment_bandwidth", parse_bytes_per_clock))
     latency_cycles: float = field(metadata=key("latency", parse_cycles))
     replacement: str = field(metadata=key("replacement", choice(*REPLACEMENTS)))
     home_allocation: str = field(metadata=key("home_allocation", choice(*HOME_ALLOCATIONS)))
@@ -99,6 +101,7 @@ class L2Spec:
         at_least(1, "l2", {"partitions": self.partitions, "slices": self.slices, "ways": self.ways})
         positive("l2", {"clock": self.clock_hz, "slice_bandwidth": self.slice_bytes_per_clk})
         positive("l2", {"reduce_bandwidth": self.reduce_bytes_per_clk})
+        positive("l2", {"fragment_bandwidth": self.fragment_bytes_per_clk})
         positive("l2", {"line": self.line_bytes, "sector": self.sector_bytes})
         if self.line_bytes % self.sector_bytes:
             raise ValueError(f"l2.line {self.line_bytes} is not a multiple of l2.sector {self.sector_bytes}")

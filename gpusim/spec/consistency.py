@@ -38,13 +38,20 @@ _CONTROLLER: Mapping[str, tuple[Any, str]] = {
 }
 """Figures of the memory controller that vendors do not publish: key → (value, source)."""
 CACHE_DEFAULTS: Mapping[str, tuple[Any, str]] = {
+    "sm.reduce_port": ("25.3B/clk", "estimate: as measured on the H200"),
+    "sm.fragment_port": ("15.8B/clk", "estimate: as measured on the H200"),
     "l1.ways": (16, "estimate: nobody publishes it"),
     "l2.home_bits": ((12, 13, 15, 17, 19), "estimate: as measured on the H200"),
     "l2.reduce_bandwidth": ("23.7B/clk", "estimate: as measured on the H200"),
+    "l2.fragment_bandwidth": ("14B/clk", "estimate: as measured on the H200"),
     "l2.idle_dirty_share": (0.93, "estimate: as measured on the H200"),
     "l2.clean_share": (0.0, "estimate: as fitted on the H200"),
     "l2.persisting": (0, "default: no set-aside, as on a device after a reset"),
     "l2.flush_residue": (0, "default: a flush leaves nothing dirty"),
+    "sm.cpcs": (1, "default: not told apart"),
+    "noc.cpc_uplink": (1.0, "default: as much as its SMs can send"),
+    "noc.gpc_uplink": (1.0, "default: as much as its SMs can send"),
+    "noc.uplink": (1.0, "default: as much as all SMs can send"),
     "memory_side_cache.size": (0, "default: none"),
     "memory_side_cache.ways": (16, "estimate"),
     "memory_side_cache.bandwidth": ("inf", "default: no bottleneck"),
@@ -105,6 +112,8 @@ def complete(values: Values) -> tuple[dict[str, Any], dict[str, str]]:
         fill("sm.filled_first", 0, "default: a small grid is spread over the whole GPU")
         gpcs = max(1, _parse(full, "sm.gpcs"))
         fill("sm.gpc_of_sm", _gpc_of_sm(_parse(full, "sm.cta_order"), gpcs), "default: equal runs of the CTA order")
+        cpcs = _cpc_of_sm(_parse(full, "sm.gpc_of_sm"), max(1, _parse(full, "sm.cpcs")))
+        fill("sm.cpc_of_sm", cpcs, "default: TPCs of a GPC in turns")
         if "sm.read_port" in full:
             together = _parse(full, "sm.read_port") * -(-count // gpcs)
             fill("noc.gpc_port", f"{together:g}B/clk", "default: as much as the SMs of a GPC can take")
@@ -137,6 +146,19 @@ def _gpc_of_sm(order: list[int], gpcs: int) -> list[int]:
     for place, sm in enumerate(order):
         gpc_of[sm] = place // 2 * gpcs // tpcs
     return gpc_of
+
+
+def _cpc_of_sm(gpc_of_sm: list[int], cpcs: int) -> list[int]:
+    """CPCs, `cpcs` to a GPC, whose TPCs of two SMs go to them in turns (as on the H200)."""
+    tpcs: dict[int, list[int]] = {}
+    numbers: dict[tuple[int, int], int] = {}
+    cpc_of = []
+    for sm, gpc in enumerate(gpc_of_sm):
+        known = tpcs.setdefault(gpc, [])
+        if sm // 2 not in known:
+            known.append(sm // 2)
+        cpc_of.append(numbers.setdefault((gpc, known.index(sm // 2) % cpcs), len(numbers)))
+    return cpc_of
 
 
 def _merge_groups(gpcs: list[int], partitions: list[int]) -> list[int]:

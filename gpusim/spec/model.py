@@ -63,6 +63,8 @@ class SmSpec:
         max_threads, max_ctas: resident threads and CTAs.
         read_port_bytes_per_clk: what one SM can receive from the L2, bytes per cycle.
         write_port_bytes_per_clk: what one SM can send, bytes per cycle.
+        reduce_port_bytes_per_clk: what of it an SM reaches when it adds whole lines in the L2,
+        fragment_port_bytes_per_clk: and when each request adds 32 bytes, as mma leaves them.
         max_inflight_bytes: reads outstanding at once, bytes (bounds one SM's bandwidth by latency).
         tensor_flops: dense tensor-core FLOP per cycle by precision; 0 means that precision runs on the FP32 lanes.
         mma_sync_efficiency, wgmma_efficiency: share of `tensor_flops` that the instruction family can reach.
@@ -77,7 +79,9 @@ class SmSpec:
         warp_launch_cycles: and for each of that one's warps.
         kernel_overhead_cycles: from launch to the first CTA, plus the drain at the end.
         gpcs: graphics processing clusters, whose SMs share a port to the L2 (see `NocSpec`).
+        cpcs: CPCs (compute processing clusters) of a GPC.
         gpc_of_sm: GPC of each SM.
+        cpc_of_sm: CPC of each SM.
         cta_order: SM of the 0th, 1st, 2nd … CTA of an empty GPU, each SM once; more CTAs go round again.
         partition_of_sm: L2 partition that each SM is attached to.
         merge_group_of_sm: SMs of equal number share a read coalescer (see `NocSpec`).
@@ -95,6 +99,8 @@ class SmSpec:
     max_ctas: int = field(metadata=key("max_ctas", parse_whole))
     read_port_bytes_per_clk: float = field(metadata=key("read_port", parse_bytes_per_clock))
     write_port_bytes_per_clk: float = field(metadata=key("write_port", parse_bytes_per_clock))
+    reduce_port_bytes_per_clk: float = field(metadata=key("reduce_port", parse_bytes_per_clock))
+    fragment_port_bytes_per_clk: float = field(metadata=key("fragment_port", parse_bytes_per_clock))
     max_inflight_bytes: int = field(metadata=key("max_inflight", parse_size))
     tensor_flops: Mapping[str, int] = field(hash=False, metadata=table("tensor_flops", PRECISIONS, parse_whole))
     mma_sync_efficiency: float = field(metadata=key("mma_sync_efficiency", parse_fraction))
@@ -110,7 +116,9 @@ class SmSpec:
     warp_launch_cycles: float = field(metadata=key("warp_launch", parse_cycles))
     kernel_overhead_cycles: float = field(metadata=key("kernel_overhead", parse_cycles))
     gpcs: int = field(metadata=key("gpcs", parse_whole))
+    cpcs: int = field(metadata=key("cpcs", parse_whole))
     gpc_of_sm: tuple[int, ...] = field(metadata=key("gpc_of_sm", parse_int_list))
+    cpc_of_sm: tuple[int, ...] = field(metadata=key("cpc_of_sm", parse_int_list))
     cta_order: tuple[int, ...] = field(metadata=key("cta_order", parse_int_list))
     partition_of_sm: tuple[int, ...] = field(metadata=key("partition_of_sm", parse_int_list))
     merge_group_of_sm: tuple[int, ...] = field(metadata=key("merge_group_of_sm", parse_int_list))
@@ -118,11 +126,13 @@ class SmSpec:
 
     def __post_init__(self) -> None:
         at_least(1, "sm", {"count": self.count, "max_threads": self.max_threads, "max_ctas": self.max_ctas})
-        at_least(1, "sm", {"gpcs": self.gpcs})
+        at_least(1, "sm", {"gpcs": self.gpcs, "cpcs": self.cpcs})
         at_least(1, "sm", {"registers": self.registers, "fp32_lanes": self.fp32_lanes})
         positive("sm", {"clock": self.clock_hz, "rated_clock": self.rated_clock_hz})
         positive("sm", {"sustained_clock": self.sustained_clock_hz, "exp_per_clk": self.exp_per_clk})
         positive("sm", {"read_port": self.read_port_bytes_per_clk, "write_port": self.write_port_bytes_per_clk})
+        positive("sm", {"reduce_port": self.reduce_port_bytes_per_clk})
+        positive("sm", {"fragment_port": self.fragment_port_bytes_per_clk})
         positive("sm", {"max_inflight": self.max_inflight_bytes, "shared_bandwidth": self.shared_bytes_per_clk})
         positive("sm", {"mma_sync_efficiency": self.mma_sync_efficiency, "wgmma_efficiency": self.wgmma_efficiency})
         positive("sm", {"shared_memory": self.shared_memory_bytes})
@@ -172,6 +182,8 @@ class NocSpec:
         merge_width: most SM requests that become one L2 request.
         merge_window_cycles: how far apart in time requests may be and still be merged, mean over lines.
         gpc_port_bytes_per_clk: what the SMs of a GPC together receive from the L2, bytes per SM cycle.
+        cpc_uplink, gpc_uplink, uplink: what the SMs of a CPC, of a GPC and all of them can send to the L2 together, as
+            shares of what they could one by one (a large CPC's, an average GPC's).
         fabric_bytes_per_s: bandwidth between the L2 partitions, all directions together, bytes/s (may be inf).
         fabric_latency_cycles: extra latency of a request that crosses, there and back.
     """
@@ -180,12 +192,16 @@ class NocSpec:
     merge_width: int = field(metadata=key("merge_width", parse_whole))
     merge_window_cycles: float = field(metadata=key("merge_window", parse_cycles))
     gpc_port_bytes_per_clk: float = field(metadata=key("gpc_port", parse_bytes_per_clock))
+    cpc_uplink: float = field(metadata=key("cpc_uplink", parse_fraction))
+    gpc_uplink: float = field(metadata=key("gpc_uplink", parse_fraction))
+    uplink: float = field(metadata=key("uplink", parse_fraction))
     fabric_bytes_per_s: float = field(metadata=key("fabric_bandwidth", parse_bandwidth))
     fabric_latency_cycles: float = field(metadata=key("fabric_latency", parse_cycles))
 
     def __post_init__(self) -> None:
         at_least(1, "noc", {"merge_width": self.merge_width})
         positive("noc", {"gpc_port": self.gpc_port_bytes_per_clk})
+        positive("noc", {"cpc_uplink": self.cpc_uplink, "gpc_uplink": self.gpc_uplink, "uplink": self.uplink})
         if not self.fabric_bytes_per_s > 0:
             raise ValueError("noc.fabric_bandwidth must be more than 0")
 

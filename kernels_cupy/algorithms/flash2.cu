@@ -209,6 +209,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         commit_copies();
     };
 
+    stamp(kPlaced);
     if (blocks) stream_tile<T, TILE_Q, kDepth, ALIGNED_K, kThreads>(q_tile, q, pitch, 0, x.rows, 0, DIM);
     copy_keys(0);
 #pragma unroll
@@ -216,6 +217,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         copy_values(position);
         copy_keys(position + 1);
     }
+    stamp(kIssued);
 
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warp_row = warp * kRowTiles * 16;
     unsigned q_rows = shared_address(q_tile) + warp_row * kKeyBytes;
@@ -235,6 +237,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         int key = first_key(position), stage = position % STAGES;
         wait_copies<2 * (STAGES - 1)>();
         __syncthreads();  // K_j is there for all, and V's next buffer has been read by all
+        stamp(kArrived, position);
         copy_values(position + STAGES - 1);
         multiply_scores(w, q_rows, shared_address(k_tiles) + stage * TILE_KV * kKeyBytes);
         wait_copies<2 * (STAGES - 1)>();
@@ -245,11 +248,13 @@ extern "C" __global__ void __launch_bounds__(kThreads)
             mask(w, keys - key, warp_row + lane / 4, x.diagonal - key, window);
         raise_maximum(w, scale_log2);
         multiply_output(w, scale_log2, shared_address(v_tiles) + stage * TILE_KV * kValueBytes);
+        stamp(kMultiplied, position);
     }
     wait_copies<0>();
     __syncthreads();
 
     finish(w, scale);
+    stamp(kReady);
     int cta = blockIdx.x;
     asm volatile("" : "+r"(cta));  // compute the block anew: there are no registers to keep it in the loop
     x = block(cta);

@@ -54,11 +54,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         }
         commit_copies();
     };
+    stamp(kPlaced);
     copy_panels<T, kKeys, DIM, ALIGNED_K, kThreads>(
         k_tile, head_of<DIM, TOKEN_MAJOR>(k, x.b, x.h / group, kv_heads, seq_kv), k_pitch, x.first, seq_kv);
     copy_panels<T, kKeys, DIM_V, ALIGNED_V, kThreads>(
         v_tile, head_of<DIM_V, TOKEN_MAJOR>(v, x.b, x.h / group, kv_heads, seq_kv), v_pitch, x.first, seq_kv);
     copy_queries(last, last % 2);
+    stamp(kIssued);
 
     int warpgroup = threadIdx.x / 128, lane = threadIdx.x % 32;
     int key = warpgroup * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;  // of the block; this lane has key and key + 8
@@ -72,6 +74,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         wait_copies<0>();
         publish_to_wgmma();
         __syncthreads();  // this block's rows are there for all, and the other buffers have been read by all
+        stamp(kArrived, last - block);
         copy_queries(block - 1, stage ^ 1);
 
         unsigned q_tile = shared_address(q_tiles + stage * kQueryBytes);
@@ -120,10 +123,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         commit_products();
         wait_products<0>();
         pin(part), pin(dk_sum), pin(dv_sum);
+        stamp(kMultiplied, last - block);
         add_rows<DIM>(dq, part, row0 + row_panel * 64, seq, column_panel * 64);
+        stamp(kSent, last - block);
     }
     wait_copies<0>();
     __syncthreads();  // K and V have been read; the results pass through their place
+    stamp(kReady);
 
     int rows = min(kKeys, seq_kv - x.first);
     store_rows<DIM, kDepth, ALIGNED_K>(gradient_of<DIM, TOKEN_MAJOR, PARTS>(dk, x, heads),

@@ -5,11 +5,21 @@
 // first thread), early returns included; its stores may still be on their way. The start is stored at once, and each warp
 // raises the end by two reductions in the L2, which nobody waits for. Nothing stays in registers meanwhile: who this is is
 // read anew, out of the compiler's sight. Grids and CTAs are one-dimensional.
+//
+// `stamp(moment, step)` on the way notes when the CTA's first thread got there, if STAMPED_STEPS > 0 says that there is
+// room for so many steps of a loop. It is no code otherwise.
 #pragma once
 
 #ifndef RECORD_CTAS
 #define RECORD_CTAS 0
 #endif
+#ifndef STAMPED_STEPS
+#define STAMPED_STEPS 0
+#endif
+
+// What a CTA has come to: its place is found, the copies of a step are under way, their data is there, it is multiplied,
+// results are ready to be sent, and sent.
+enum Moment { kPlaced, kIssued, kArrived, kMultiplied, kReady, kSent, kMoments };
 
 #if RECORD_CTAS
 
@@ -18,9 +28,12 @@ struct CtaTimes {
     unsigned long long sm, start_ns, start_clock, end_ns, end_clock;
 };
 
-// One for each CTA of the launch, of zeros; the host sets the pointer. In constant memory, so that only the first CTA of
-// an SM waits to know where it is.
-__constant__ CtaTimes *cta_records;
+// The host sets the pointers: to a record of zeros for each CTA of the launch, and to its stamps, clocks [step][moment]
+// of 32 bits, zeros too. In constant memory, so that only the first CTA of an SM waits to know where they are.
+__constant__ struct {
+    CtaTimes *times;
+    unsigned (*stamps)[STAMPED_STEPS > 0 ? STAMPED_STEPS : 1][kMoments];
+} cta_records;
 
 // A special register of PTX (`name`) of 32 or 64 bits, read where this is written, and each time.
 #define GPUSIM_SPECIAL_REGISTER_32(value, name) asm volatile("mov.u32 %0, %%" name ";" : "=r"(value)::"memory")
@@ -36,7 +49,7 @@ struct CtaRecord {
         GPUSIM_SPECIAL_REGISTER_64(ns, "globaltimer");
         GPUSIM_SPECIAL_REGISTER_32(sm, "smid");
         GPUSIM_SPECIAL_REGISTER_32(cta, "ctaid.x");
-        CtaTimes &times = cta_records[cta];
+        CtaTimes &times = cta_records.times[cta];
         times.sm = sm, times.start_ns = ns, times.start_clock = clock;
     }
 
@@ -48,11 +61,20 @@ struct CtaRecord {
         GPUSIM_SPECIAL_REGISTER_64(clock, "clock64");
         GPUSIM_SPECIAL_REGISTER_64(ns, "globaltimer");
         GPUSIM_SPECIAL_REGISTER_32(cta, "ctaid.x");
-        CtaTimes &times = cta_records[cta];
+        CtaTimes &times = cta_records.times[cta];
         atomicMax(&times.end_ns, ns);
         atomicMax(&times.end_clock, clock);
     }
 };
+
+__device__ __forceinline__ void stamp(Moment moment, int step = 0) {
+    unsigned thread, cta, clock;
+    GPUSIM_SPECIAL_REGISTER_32(thread, "tid.x");
+    if (thread != 0 || step >= STAMPED_STEPS) return;
+    GPUSIM_SPECIAL_REGISTER_32(clock, "clock");
+    GPUSIM_SPECIAL_REGISTER_32(cta, "ctaid.x");
+    cta_records.stamps[cta][step][moment] = clock;
+}
 
 #undef GPUSIM_SPECIAL_REGISTER_32
 #undef GPUSIM_SPECIAL_REGISTER_64
@@ -62,5 +84,7 @@ struct CtaRecord {
 struct CtaRecord {
     __device__ __forceinline__ CtaRecord() {}  // written out, so that the compiler does not report an unused object
 };
+
+__device__ __forceinline__ void stamp(Moment, int = 0) {}
 
 #endif

@@ -4,6 +4,7 @@
 // B as [N, K]) or, with AAlongM / BAlongN, across it (A as [K, M], B as [K, N]); ldmatrix transposes then.
 #pragma once
 
+#include "cta_record.cuh"
 #include "matrix.cuh"
 #include "shared.cuh"
 
@@ -55,6 +56,7 @@ struct Gemm {
         };
 #pragma unroll 1
         for (int step = 0; step < Stages - 1; step++) copy(step);
+        stamp(kIssued);
         for (int step = 0; step < steps; step++) {
             if constexpr (Stages == 1) {
                 __syncthreads();
@@ -66,12 +68,15 @@ struct Gemm {
                 __syncthreads();  // the step's tiles are there for all, and the buffer of the step before is free
                 copy(step + Stages - 1);
             }
+            stamp(kArrived, step);
             const char *stage = shared + step % Stages * (kABytes + kBBytes);
             multiply_stage(shared_address(stage), shared_address(stage + kABytes));
+            stamp(kMultiplied, step);
         }
         wait_copies<0>();
         __syncthreads();
         store(shared, c, row, m, col, n, scale);
+        stamp(kSent);
     }
 
   private:
@@ -143,6 +148,7 @@ struct Gemm {
             }
         }
         __syncthreads();
+        stamp(kReady);
         store_tile<Element, TileM, TileN, VectorC, kThreads>(c.data, c.pitch, row, m, col, n, shared);
     }
 };

@@ -1,4 +1,5 @@
-"""How fast the L2 adds fp32 numbers (red.global.add), 4 or 16 bytes a thread, sent by a few SMs or by all.
+"""How fast the L2 adds fp32 numbers (red.global.add), sent by a few SMs or by all: in whole lines, 4 or 16 bytes a
+thread, or in sectors of eight rows, 8 bytes a thread.
 
 python -m kernels_cupy.microbench.reductions -o reductions.csv
 
@@ -21,7 +22,7 @@ PIECES_PER_MIB = 64
 THREADS = 512
 CASES = [
     (kernel, mib, ctas)
-    for kernel in ("add_words", "add_vectors")
+    for kernel in ("add_words", "add_vectors", "add_fragments")
     for mib, ctas in ((4, 264), (16, 264), (512, 264), (4, 1), (4, 33))
 ]
 """(kernel, MiB that are added to, CTAs): sums that stay in the L2 and sums that do not, and a few SMs alone."""
@@ -51,7 +52,7 @@ def main() -> None:
         table = csv.writer(file)
         table.writerow(["kernel", "mib", "ctas", "passes", "best_ms", "tb_per_s"])
         for kernel, mib, ctas in CASES:
-            if kernel == "add_vectors" and int(cupy.cuda.Device().compute_capability) < 90:
+            if kernel != "add_words" and int(cupy.cuda.Device().compute_capability) < 90:
                 continue
             passes = max(1, (ctas << 4) // mib)
             best = min(milliseconds(kernel, mib, ctas, passes) for _ in range(5))

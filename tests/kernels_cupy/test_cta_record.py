@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from kernels_cupy.algorithms import KERNELS, kernels
 from kernels_cupy.campaign import sources
-from kernels_cupy.cta_record import FIELDS, VARIABLE, recording, times_of
+from kernels_cupy.cta_record import FIELDS, MOMENTS, VARIABLE, recording, stamps_of, times_of
 from kernels_cupy.kernel import KernelSpec
 from tests.kernels_cupy.compiling import ARCHITECTURES, plan_of
 
@@ -51,9 +52,11 @@ def test_does_every_kernel_record() -> None:
 @pytest.mark.parametrize("name", CLASSES)
 def test_does_a_recorded_build_spill_next_to_nothing(name: str, arch: str) -> None:
     for spec in launches(name):
-        plain, recorded = (s.compile(arch).reports[spec.entry] for s in (spec, recording(spec)))
+        builds = (spec, recording(spec), recording(spec, stamps=True))
+        plain, recorded, stamped = (s.compile(arch).reports[spec.entry] for s in builds)
         # flash2 takes all 255 registers; on sm_100a it spills a few bytes before its loop in either build.
         assert recorded.spill_store_bytes <= plain.spill_store_bytes + 32, spec.name
+        assert stamped.spill_store_bytes <= plain.spill_store_bytes + 64, spec.name
         assert arch != "sm_90a" or recorded.stack_bytes == 0
         assert recorded.static_shared_bytes == 0
         assert VARIABLE.encode() in recording(spec).compile(arch).path.read_bytes()
@@ -63,8 +66,9 @@ def test_does_a_recorded_build_spill_next_to_nothing(name: str, arch: str) -> No
 def test_is_a_build_without_records_the_one_without_the_line(name: str, tmp_path: Path) -> None:
     for spec in launches(name):
         stripped = tmp_path / spec.source.name
-        text = spec.source.read_text().replace("    CtaRecord record;\n", "").replace('#include "cta_record.cuh"\n', "")
-        assert "record" not in text
+        text = spec.source.read_text().replace('#include "cta_record.cuh"\n', "")
+        text = re.sub(r" *(CtaRecord record|stamp\(.*\));\n", "", text)
+        assert "record" not in text and "stamp" not in text
         stripped.write_text(text)
         without = replace(spec, source=stripped).compile("sm_90a").path.read_bytes()
         assert spec.compile("sm_90a").path.read_bytes() == without, spec.name
@@ -87,6 +91,16 @@ def test_are_records_turned_into_times() -> None:
         times_of(("qk", "pv"), (qk, table((3, epoch, 1, 0, 0))))
 
 
+def test_are_stamps_cycles_since_the_start_of_their_cta_also_where_the_low_half_of_the_clock_turns_over() -> None:
+    records = np.zeros((2, len(FIELDS)), np.uint64)
+    records[:, FIELDS.index("start_clock")] = (7_000, 2**33 - 100)
+    clocks = np.zeros((2, 1, len(MOMENTS)), np.uint32)
+    clocks[0, 0, MOMENTS.index("issued")], clocks[1, 0, MOMENTS.index("sent")] = 7_350, 900
+    stamps = stamps_of(records, clocks)
+    assert stamps[0, 0, MOMENTS.index("issued")] == 350 and stamps[1, 0, MOMENTS.index("sent")] == 1000
+    assert np.isnan(stamps).sum() == stamps.size - 2
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["flash2", "naive", "decode_split, latent"])
 @pytest.mark.parametrize("l2", ["cold", "warm", "flush"])
@@ -97,7 +111,7 @@ def test_do_kernels_record_every_cta_and_compute_the_same(name: str, l2: str) ->
     algorithm, schedule, shape = CLASSES[name]
     plan = plan_of(algorithm, schedule, **shape)
     inputs = random_inputs(plan)
-    plain, session = Session(plan, inputs), Session(plan, inputs, record_ctas=True)
+    plain, session = Session(plan, inputs), Session(plan, inputs, record="ctas")
     plain.launch()
     recorded = session.record(l2)
     for output in plan.outputs:
@@ -117,7 +131,7 @@ def test_are_launches_of_one_cubin_kept_apart() -> None:
     from kernels_cupy.run import Session
 
     algorithm, schedule, shape = CLASSES["flash2_backward"]
-    *_, sum_dk, sum_dv = Session(plan_of(algorithm, schedule, **shape), None, record_ctas=True).record().launches
+    *_, sum_dk, sum_dv = Session(plan_of(algorithm, schedule, **shape), None, record="ctas").record().launches
     assert sum_dk.kernel != sum_dv.kernel
     assert sum_dv.start_clock.min() > sum_dk.start_clock.min()
 
@@ -126,5 +140,5 @@ def test_are_launches_of_one_cubin_kept_apart() -> None:
 def test_is_a_session_without_records_refused() -> None:
     from kernels_cupy.run import Session
 
-    with pytest.raises(ValueError, match="only when made with record_ctas=True"):
+    with pytest.raises(ValueError, match="only when made with record='ctas'"):
         Session(plan_of("flash2", heads=1, seq=128, dim=64), None).record()

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from traces.decoding import FEATURES, DecodeBlocks, DecodeTiles, decode_launch, keys_per_step
+from traces.decode_programs import decode_launch
+from traces.decoding import FEATURES, DecodeBlocks, DecodeTiles, keys_per_step
 from traces.kv_cache import ContiguousCache, cache_textbook
 from traces.launch import Plan, WorkItem
 from traces.problem import AttentionProblem

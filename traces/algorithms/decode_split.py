@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from traces.combine import LOADS_IN_FLIGHT, MAX_SPLITS, Partials, choose_splits
+from traces.decode_programs import decode_launch
 from traces.decoding import (
     FEATURES,
     MMA_ROWS,
     DecodeBlocks,
     DecodeTiles,
-    decode_launch,
     even_parts,
     keys_per_step,
 )

@@ -9,27 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from traces.dtypes import DTYPES
+from traces.flash2_backward_program import asynchronous, by_warps
 from traces.gradients import (
-    DS_INSTRUCTIONS,
     INPUTS,
     OUTPUTS,
-    P_INSTRUCTIONS,
     GradientTensors,
     convert,
     head_part,
     per_query_head,
     preprocess,
-    probabilities,
-    score_gradient,
     sum_heads,
 )
 from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
-from traces.ops import Load, Matmul, Program, Reduce, Store, Vector, Wait
+from traces.ops import Program
 from traces.problem import AttentionProblem
 from traces.schedule import Schedule, require, require_multiple, require_one_of
 from traces.softmax import NO_MASK
@@ -109,7 +103,10 @@ def plan(problem: AttentionProblem, schedule: Flash2BackwardSchedule) -> Plan:
 
     def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
         first_row, diagonal = parameters
-        return (flash2_key_block(matrices, first_row, diagonal, p.scale, schedule),)
+        block = matrices, first_row, diagonal, p.scale, schedule.tile_q, schedule.tile_kv
+        if schedule.instruction == "mma_sync":
+            return (by_warps(*block),)
+        return (asynchronous(*block, exchanges_p(schedule)),)
 
     resources = CtaResources(schedule.warps * 32, 255, shared_bytes(p, schedule))
     ctas, columns = key_blocks * p.batch * p.heads, schedule.warps // schedule.row_warps
@@ -123,6 +120,7 @@ def plan(problem: AttentionProblem, schedule: Flash2BackwardSchedule) -> Plan:
         family,
         warps,
         warp_columns=columns,
+        copies="cp_async",
     )
     rows = schedule.row_tile, schedule.row_pass
     launches = (
@@ -146,8 +144,13 @@ def shared_bytes(p: AttentionProblem, s: Flash2BackwardSchedule) -> int:
     if s.instruction == "mma_sync":
         return element * (n * (p.dim + p.dim_v) + m * (2 * p.dim + p.dim_v) + 2 * m * n)
     row = 64 * (blocks(p.dim, 64) + blocks(p.dim_v, 64))
-    exchanged = 2 if n < 16 * s.warps else 1
+    exchanged = 2 if exchanges_p(s) else 1
     return element * ((n + 2 * m) * row + exchanged * m * n) + 2 * 2 * m * DTYPES["fp32"].element_bytes
+
+
+def exchanges_p(s: Flash2BackwardSchedule) -> bool:
+    """Whether warps share keys, so that P goes through shared memory on wgmma too."""
+    return s.tile_kv < 16 * s.warps
 
 
 def block_parameters(p: AttentionProblem, key: int, tile_q: int) -> tuple[int, int]:
@@ -159,59 +162,6 @@ def block_parameters(p: AttentionProblem, key: int, tile_q: int) -> tuple[int, i
         return 0, NO_MASK
     diagonal = p.diagonal - key
     return max(0, -diagonal) // tile_q * tile_q, diagonal
-
-
-def flash2_key_block(
-    matrices: tuple[Matrix, ...], first_row: int, diagonal: int, scale: float, schedule: Flash2BackwardSchedule
-) -> Program:
-    """One block of keys against the query blocks that see it, from the last one down.
-
-    The next Q is copied while this one is worked on, the next dO once dV has taken this one. P and dS go through shared
-    memory to become operands (written and read once as row work here, so that one product finds them in registers).
-    """
-    q, do, lse, d, dq_sum, k, v, dk, dv = matrices
-    m, n = schedule.tile_q, schedule.tile_kv
-    exchange = 2 * m * n * q.dtype.element_bytes
-    rows = list(range(first_row, q.rows, m))[::-1]
-    k_tile = yield Load(k.tile(0, n))
-    v_tile = yield Load(v.tile(0, n))
-    q_tile = yield Load(q.tile(rows[0], m))
-    do_tile = yield Load(do.tile(rows[0], m))
-    dk_block: Any = np.zeros((k.rows, k.cols), np.float32)
-    dv_block: Any = np.zeros((v.rows, v.cols), np.float32)
-    yield Wait(k_tile)
-    yield Wait(v_tile)
-    for row, following in zip(rows, [*rows[1:], None], strict=True):
-        lse_row = yield Load(lse.tile(0, 1, row, m))
-        d_row = yield Load(d.tile(0, 1, row, m))
-        yield Wait(q_tile)
-        scores = yield Matmul(q_tile, k_tile, (m, n, q.cols), transpose_b=True)
-        yield Wait(lse_row)
-        p = yield Vector(
-            lambda s, lse_row, row=row: probabilities(s * np.float32(scale), lse_row, 0, diagonal + row),
-            (scores, lse_row),
-            exps=m * n,
-            instructions=P_INSTRUCTIONS * m * n,
-            shared_bytes=exchange,
-        )
-        yield Wait(do_tile)
-        dp = yield Matmul(do_tile, v_tile, (m, n, v.cols), transpose_b=True)
-        yield Wait(d_row)
-        ds = yield Vector(score_gradient, (p, dp, d_row), instructions=DS_INSTRUCTIONS * m * n, shared_bytes=exchange)
-        q_now = q_tile
-        if following is not None:
-            q_tile = yield Load(q.tile(following, m))
-        p_columns = yield Vector(np.transpose, (p,))
-        dv_block = yield Matmul(p_columns, do_tile, (n, v.cols, m), dv_block, a_in_registers=True)
-        if following is not None:
-            do_tile = yield Load(do.tile(following, m))
-        dq_part = yield Matmul(ds, k_tile, (m, k.cols, n))
-        yield Reduce(dq_sum.tile(row, m), dq_part)
-        ds_columns = yield Vector(np.transpose, (ds,))
-        dk_block = yield Matmul(ds_columns, q_now, (n, k.cols, m), dk_block, a_in_registers=True)
-    dk_block = yield Vector(lambda x: x * np.float32(scale), (dk_block,), instructions=n * (k.cols + v.cols))
-    yield Store(dk.tile(0, n), dk_block)
-    yield Store(dv.tile(0, n), dv_block)
 
 
 def textbook(plan: Plan) -> Traffic:

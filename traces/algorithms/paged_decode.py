@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from traces.algorithms.decode_split import SplitDecoding, SplitTiles, packed_rows
-from traces.decoding import FEATURES, DecodeBlocks, decode_launch, keys_per_step
+from traces.decode_programs import decode_launch
+from traces.decoding import FEATURES, DecodeBlocks, keys_per_step
 from traces.dtypes import DTYPES
 from traces.kv_cache import PagedCache, cache_textbook
 from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem

@@ -25,15 +25,15 @@ FABRIC_WRITE, DRAM_WRITE = int(C.FABRIC_WRITE), int(C.DRAM_WRITE)
 
 @njit
 def reduce_line(
-    m: Any, partition: int, line: int, tag: int, set_index: int, mask: int, now: float, tally: Any
+    m: Any, partition: int, line: int, tag: int, set_index: int, mask: int, cycles: float, now: float, tally: Any
 ) -> float:
-    """Add to sectors `mask` of one line; returns the wait until the L2 has taken them."""
+    """Add to sectors `mask` of one line, `cycles` each; returns the wait until the L2 has taken them."""
     sectors = POPCOUNT[mask]
     tally[L2_WRITE] += sectors
     tally[L2_REDUCE] += sectors
     slice_index = set_index % m.slices
     home = home_partition(m, line)
-    wait = queue(m.slice_free, home * m.slices + slice_index, now, sectors * m.reduce_cycles)
+    wait = queue(m.slice_free, home * m.slices + slice_index, now, sectors * cycles)
     if home != partition:
         tally[FABRIC_WRITE] += sectors
         wait = max(wait, queue(m.slice_free, partition * m.slices + slice_index, now, sectors * m.slice_cycles))

@@ -19,7 +19,13 @@ L2_MIB = 24
 DIRTY_CAP_MIB = 10
 SLICES, L2_CLOCK_HZ = 30, 1.2e9
 PEAK_TB_PER_S = 2 * MEMORY_CLOCK_HZ * BUS_BITS / 8 / 1e12  # 1.28
-COUNTER_FILES = ("units.csv", "l2_capacity_reads.csv", "l2_writeback_and_merging.csv", "merging.csv")
+COUNTER_FILES = (
+    "launch_counters.csv",
+    "units.csv",
+    "l2_capacity_reads.csv",
+    "l2_writeback_and_merging.csv",
+    "merging.csv",
+)
 
 
 def write_folder(folder: Path, capability: str = "9.0", partitions: int = 2) -> Path:
@@ -88,6 +94,18 @@ def _curves(folder: Path) -> None:
     grids = ([3], [1, 3], [1, 2, 3, 4], [1, 2, 3, 4, 9, 11, 13, 15], ORDER)
     reads += [("launched", len(sms), 1, 1024, 4, 60.0, " ".join(map(str, sms))) for sms in grids]
     _table(folder / "sm_bandwidth.csv", columns, reads)
+    columns = ["what", "set", "sms", "bytes_per_clk_of_all", "of_an_sm", "of_an_sm_in_a_small_cpc"]
+    writes: list[tuple[object, ...]] = [  # GPCs of two CPCs of 6 SMs and one of 4
+        ("write lines", "one SM", 1, 48.0, 48.0, ""),
+        ("write lines", "a large CPC", 6, 240.0, 40.0, ""),
+        ("write lines", "a small CPC", 4, 192.0, 48.0, 48.0),
+        ("write lines", "a GPC", 16, 500.0, 36.0, 40.0),
+        ("write lines", "a TPC of every CPC", 12, 576.0, 48.0, 48.0),
+        ("write lines", "all", 32, 700.0, 25.0, 32.0),
+        ("add to lines", "one SM", 1, 36.0, 36.0, ""),
+        ("add to sectors", "one SM", 1, 20.0, 20.0, ""),
+    ]
+    _table(folder / "sm_writes.csv", columns, writes)
     _table(folder / "reductions.csv", ["kernel", "tb_per_s"], [("add_words", SLICES * L2_CLOCK_HZ * 20 / 1e12)])
 
 
@@ -109,6 +127,8 @@ def _rates(folder: Path) -> None:
 def _counters(folder: Path) -> None:
     units = [("l2_slices", SLICES), ("gpcs", 2), ("lts_clock_hz", L2_CLOCK_HZ)]
     _table(folder / "units.csv", ["quantity", "value"], units)
+    cycles = [("busy", 1, 128, 5000), ("empty", 1, 128, 2000), ("empty", 320, 128, 4000), ("empty", 1320, 128, 6500)]
+    _table(folder / "launch_counters.csv", ["kernel", "ctas", "threads", "sm_cycles_elapsed"], cycles)
     steps = []
     for mib in (6, 8, 12, 16, 24):
         row = dict.fromkeys(METRICS, 0)

@@ -36,14 +36,15 @@ def test_are_the_sms_of_a_known_machine_recovered(folder: Path) -> None:
     assert (sm.count, sm.clock_hz, sm.sustained_clock_hz) == (32, 1.5e9, 1.2e9)
     assert (sm.shared_memory_bytes, sm.shared_memory_per_cta_bytes, sm.max_ctas) == (200 << 10, 199 << 10, 24)
     assert (sm.read_port_bytes_per_clk, sm.write_port_bytes_per_clk) == (64, 48)
+    assert (sm.reduce_port_bytes_per_clk, sm.fragment_port_bytes_per_clk) == (36, 20)
     # 0.0768 TB/s at 1.5 GHz and 600 cycles are 30 KiB; a fifth more, in steps of 8 KiB.
     assert sm.max_inflight_bytes == 32 << 10
     assert (sm.shared_latency_cycles, sm.shared_bytes_per_clk) == (25, 128)
     assert sm.cta_order == tuple(synthetic.ORDER) and sm.gpc_of_sm == tuple(synthetic.GPC_OF_SM) and sm.gpcs == 2
     assert sm.partition_of_sm == tuple(synthetic.PARTITION_OF_SM) and sm.filled_first == 4
-    # 200 ns and 5 ns per warp; 40 ns of stagger; of 152 ns 80 are the starts of 32 CTAs.
+    # 200 ns and 5 ns per warp; 40 ns of stagger; 1000 more CTAs take 2500 cycles.
     assert (sm.cta_turnover_cycles, sm.warp_launch_cycles) == (300, 7.5)
-    assert (sm.tpc_stagger_cycles, sm.cta_launch_interval_cycles) == (60, 3.8)
+    assert (sm.tpc_stagger_cycles, sm.cta_launch_interval_cycles) == (60, 2.5)
     assert sm.kernel_overhead_cycles == 3000
 
 
@@ -62,6 +63,8 @@ def test_are_caches_and_memory_of_a_known_machine_recovered(folder: Path) -> Non
     assert l2.dirty_cap_bytes == 10 << 20
     assert (noc.coalescer, noc.merge_width, noc.merge_window_cycles) == ("merge", 4, 60)
     assert (noc.gpc_port_bytes_per_clk, noc.fabric_bytes_per_s, noc.fabric_latency_cycles) == (502, 9e11, 150)
+    # 5 of 6; 40 / 48 of the SMs of 3 CPCs of 4, of 16; 32 / 48 of those of 6, of 32.
+    assert (noc.cpc_uplink, noc.gpc_uplink, noc.uplink) == (0.83, 0.62, 0.5)
     assert (hbm.standard, hbm.channels, hbm.stacks, hbm.bandwidth_bytes_per_s) == ("HBM3", 32, 2, 1.28e12)
     assert (hbm.latency_cycles, hbm.refresh, hbm.write_efficiency) == (600, "per_bank", 0.8)
     assert hbm.read_efficiency == 0.95

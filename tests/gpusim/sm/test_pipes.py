@@ -16,12 +16,17 @@ from gpusim.sm.core import COPY_WAIT, ISSUE_CYCLES, JITTER_CYCLES
 from gpusim.sm.program import (
     COPY_BYTES_PER_CLK,
     DEPENDENT_CYCLES,
+    ELEMENTWISE_CYCLES,
     FRAGMENT_BYTES_PER_CLK,
     MATMUL_LATENCY_CYCLES,
+    MMA_DEPTH,
 )
 from tests.gpusim.sm.toys import DEPTH, MATMUL, PRODUCT, ROW_BYTES, matmul, near, one_sm, run, toy, vector
-from traces.ops import Load, Program, Vector, Wait
-from traces.tensor import Matrix
+from traces.dtypes import DTYPES
+from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
+from traces.ops import Load, Matmul, Program, Reduce, Store, Vector, Wait, find_place
+from traces.problem import AttentionProblem
+from traces.tensor import Matrix, TensorTable
 
 OPERANDS = (4 * 128 * 64 + 128 * 64) * 2
 """Bytes that four warps fetch for a product with mma.sync: each all of B, and together A once."""
@@ -245,3 +250,71 @@ def test_do_products_of_one_cta_run_under_the_softmax_of_another() -> None:
     alone = run(one_sm(), toy(lambda a: [program(a)])).cycles
     both = run(one_sm(), toy(lambda a: [program(a)], ctas=2)).cycles
     assert both < alone + 2 * PRODUCT
+
+
+@pytest.mark.parametrize("depth", (64, 128, 576, 4096))
+def test_does_a_narrow_product_of_mma_sync_wait_for_its_own_accumulators(depth: int) -> None:
+    """16 rows and 8 columns are one accumulator: each instruction of 16 adds to what the one before has left."""
+
+    def program(a: Matrix) -> Program:
+        yield Matmul(None, None, (16, 8, depth))
+
+    latency = MATMUL_LATENCY_CYCLES["mma_sync"]
+    kernel = run(one_sm("sm.shared_bandwidth=1e6B/clk"), toy(lambda a: [program(a)], instruction="mma_sync"))
+    assert kernel.cycles == pytest.approx(depth / MMA_DEPTH * latency)
+    assert kernel.tensor_busy_cycles < kernel.cycles / 2
+
+
+def test_is_elementwise_work_done_sooner_than_work_across_lanes() -> None:
+    def program(elementwise: bool) -> Program:
+        yield Vector(lambda: None, (), instructions=128 * 500, elementwise=elementwise)
+
+    alone, across = (run(one_sm(), toy(lambda a, e=e: [program(e)])).cycles for e in (True, False))
+    assert alone == pytest.approx(500 + ELEMENTWISE_CYCLES, abs=ELEMENTWISE_CYCLES)
+    assert across == near(500)
+
+
+@pytest.mark.parametrize("threads", (0, 256))
+def test_does_finding_a_place_take_its_chain_or_the_issue_slots(threads: int) -> None:
+    def program(a: Matrix) -> Program:
+        yield find_place(160, threads)
+
+    one, eight = (run(one_sm(), toy(lambda a: [program(a)], ctas=n)).cycles for n in (1, 8))
+    assert one == pytest.approx(160 * DEPENDENT_CYCLES, abs=JITTER_CYCLES)
+    issued = 160 * threads / 128
+    assert eight == pytest.approx(one + 7 * issued, abs=JITTER_CYCLES)
+
+
+@pytest.mark.parametrize("copies", ("tma", "cp_async"))
+def test_does_a_program_go_on_behind_a_bulk_store_until_its_next_one(copies: str) -> None:
+    gpu = one_sm()
+    sent = 512 * ROW_BYTES / gpu.sm.write_port_bytes_per_clk
+
+    def program(a: Matrix) -> Program:
+        for number in range(3):
+            yield Store(a.tile(512 * number, 512), None)
+            yield matmul()
+
+    plan = toy(lambda a: [program(a)])
+    launch = replace(plan.launches[0], copies=copies)
+    cycles = run(gpu, replace(plan, launches=(launch,))).cycles
+    assert sent > PRODUCT
+    assert cycles == pytest.approx(3 * sent if copies == "tma" else 3 * (sent + PRODUCT), abs=5 * ISSUE_CYCLES)
+
+
+@pytest.mark.parametrize("by_fragments", (False, True))
+def test_do_additions_leave_an_sm_at_their_ports_rate(by_fragments: bool) -> None:
+    gpu = one_sm("l2.reduce_bandwidth=1e6B/clk", "l2.fragment_bandwidth=1e6B/clk")
+    table = TensorTable()
+    sums = table.add("sums", (1, 1, 512, 64), DTYPES["fp32"])
+
+    def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
+        def program() -> Program:
+            yield Reduce(matrices[0].tile(0, 512), None, by_fragments)
+
+        return (program(),)
+
+    launch = KernelLaunch("add", 1, CtaResources(256, 32, 0), lambda _: [WorkItem((sums.view(0, 0),), ())], agents)
+    kernel = run(gpu, Plan("add", AttentionProblem(), None, table.tensors, (launch,), ("sums",), ()))
+    port = gpu.sm.fragment_port_bytes_per_clk if by_fragments else gpu.sm.reduce_port_bytes_per_clk
+    assert kernel.cycles == pytest.approx(512 * 256 / port, rel=0.02)
