@@ -17,7 +17,7 @@ SCHEDULES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "tile_q": st.sampled_from((16, 32, 64)),
         "tile_kv": st.sampled_from((16, 24, 64, 128)),
         "stages": st.integers(1, 3),
-        "warps": st.sampled_from((2, 4, 8, 12)),
+        "warps": st.sampled_from((2, 4, 8)),
         "dequantise": st.sampled_from(("shared", "registers")),
     }
 )
