@@ -150,8 +150,11 @@ class DecodePrograms:
     def _attend(self, number: int) -> Program:
         """The steps of one agent; leaves (row maximum, row sum, output not yet divided by it)."""
         p, s, q = self._problem, self._schedule, self._q
-        latent, in_registers = p.mla, s.dequantise == "registers"
-        k, v = (KvSource(x, self._matrices, p, in_registers) for x in (("KV", "KV") if latent else ("K", "V")))
+        latent = p.mla
+        k, v = (
+            KvSource(x, self._matrices, p, s.dequantise == "registers")
+            for x in (("KV", "KV") if latent else ("K", "V"))
+        )
         rows, columns, step = s.tile_q, p.dim_v, s.tile_kv // self.count
         used = 8 if s.keys_by_warps and not latent and rows == MMA_ROWS and q.rows <= 8 else rows
         scale = np.float32(p.scale)
@@ -181,8 +184,8 @@ class DecodePrograms:
             if not latent:
                 yield from load(k_tiles, k, position + s.stages)
             probabilities, maximum, total, output = yield Vector(
-                lambda s, m, t, acc, first=first: online_step(
-                    mask_packed(s * scale, self._tokens, first - self._start, self._diagonal, p.window), m, t, acc
+                lambda raw, m, t, acc, first=first: online_step(
+                    mask_packed(raw * scale, self._tokens, first - self._start, self._diagonal, p.window), m, t, acc
                 ),
                 (scores, maximum, total, output),
                 exps=used * step,

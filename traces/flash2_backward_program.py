@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from traces.gradients import DS_INSTRUCTIONS, P_INSTRUCTIONS, PLACE_CHAIN, Array, probabilities, score_gradient
+from traces.gradients import (
+    DS_INSTRUCTIONS,
+    P_INSTRUCTIONS,
+    PLACE_CHAIN,
+    probabilities,
+    score_gradient,
+    transposed_gradient,
+    transposed_probabilities,
+)
 from traces.ops import Load, Matmul, Program, Reduce, Store, Vector, Wait, find_place
 from traces.tensor import Matrix
 
@@ -105,14 +113,10 @@ def asynchronous(
     rows = list(range(first_row, q.rows, m))[::-1]
 
     def copy(row: int) -> Program:
-        tiles = q.tile(row, m), do.tile(row, m), lse.tile(0, 1, row, m), d.tile(0, 1, row, m)
         loaded = []
-        for tile in tiles:
+        for tile in (q.tile(row, m), do.tile(row, m), lse.tile(0, 1, row, m), d.tile(0, 1, row, m)):
             loaded.append((yield Load(tile)))
         return loaded
-
-    def transposed_p(scores: Array, lse_row: Array, row: int) -> Array:
-        return probabilities(scores.T * np.float32(scale), lse_row, 0, diagonal + row).T
 
     yield find_place(PLACE_CHAIN)
     k_tile = yield Load(k.tile(0, n))
@@ -132,7 +136,7 @@ def asynchronous(
         dp = yield Matmul(v_tile, do_tile, (n, m, v.cols), transpose_b=True, asynchronous=True)
         yield Wait(scores)
         p = yield Vector(
-            lambda s, lse_row, row=row: transposed_p(s, lse_row, row),
+            lambda s, lse_row, row=row: transposed_probabilities(s, lse_row, scale, 0, diagonal + row),
             (scores, lse_row),
             exps=m * n,
             instructions=int(PACKED_INSTRUCTIONS * m * n),
@@ -143,7 +147,7 @@ def asynchronous(
         if not exchanges_p:
             dv_block = yield Matmul(p, do_tile, (n, v.cols, m), dv_block, a_in_registers=True, asynchronous=True)
         ds = yield Vector(
-            lambda p, dp, d_row: score_gradient(p.T, dp.T, d_row).T,
+            transposed_gradient,
             (p, dp, d_row),
             instructions=int(PACKED_INSTRUCTIONS * m * n),
             shared_bytes=exchange,

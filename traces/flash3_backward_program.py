@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from traces.gradients import DS_INSTRUCTIONS, P_INSTRUCTIONS, Array, probabilities, score_gradient
+from traces.gradients import DS_INSTRUCTIONS, P_INSTRUCTIONS, transposed_gradient, transposed_probabilities
 from traces.ops import Arrive, Await, Barrier, Load, Matmul, Program, Reduce, Store, Vector, Wait
 from traces.tensor import Matrix
 
@@ -94,9 +94,6 @@ class _Programs:
         dk_block: Any = np.zeros((keys, k.cols), np.float32)
         dv_block: Any = np.zeros((keys, v.cols), np.float32)
 
-        def transposed_p(scores: Array, lse_row: Array, row: int) -> Array:
-            return probabilities(scores.T * np.float32(block.scale), lse_row, first_key, block.diagonal + row).T
-
         yield Await(self.kv_full)
         k_rows = yield Vector(lambda tile: tile[first_key : first_key + keys], (buffers[k.name],))
         v_rows = yield Vector(lambda tile: tile[first_key : first_key + keys], (buffers[v.name],))
@@ -111,14 +108,16 @@ class _Programs:
             dp = yield Matmul(v_rows, do_tile, (own_keys, m, v.cols), transpose_b=True, asynchronous=True)
             yield Wait(scores)
             p = yield Vector(
-                lambda s, lse_row, row=row: transposed_p(s, lse_row, row),
+                lambda s, lse_row, row=row: transposed_probabilities(
+                    s, lse_row, block.scale, first_key, block.diagonal + row
+                ),
                 (scores, lse_row),
                 exps=own_keys * m,
                 instructions=P_INSTRUCTIONS * own_keys * m,
             )
             yield Wait(dp)
             ds = yield Vector(
-                lambda p, dp, d_row: score_gradient(p.T, dp.T, d_row).T,
+                transposed_gradient,
                 (p, dp, d_row),
                 instructions=DS_INSTRUCTIONS * own_keys * m,
                 shared_bytes=2 * own_keys * m * q.dtype.element_bytes,

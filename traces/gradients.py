@@ -51,6 +51,16 @@ def score_gradient(p: Array, dp: Array, row_sums: Array) -> Array:
     return (p * (dp - row_sums.T)).astype(np.float32)
 
 
+def transposed_probabilities(scores: Array, lse: Array, scale: float, first_key: int, diagonal: int) -> Array:
+    """`probabilities` with a row per key and a column per query, of scores that are so too and not scaled yet."""
+    return probabilities(scores.T * np.float32(scale), lse, first_key, diagonal).T
+
+
+def transposed_gradient(p: Array, dp: Array, row_sums: Array) -> Array:
+    """`score_gradient` with a row per key and a column per query."""
+    return score_gradient(p.T, dp.T, row_sums).T
+
+
 class GradientTensors:
     """The tensors of a FlashAttention backward pass: its inputs, D, and the fp32 sum that dQ is converted from."""
 

@@ -8,6 +8,7 @@ from statistics import fmean, median
 
 from experiments.calibration.figure import Figure, measured, significant
 from experiments.calibration.folder import Measurements
+from kernels_cupy.microbench.sm_writes import CPCS
 
 __all__ = ["mean_window", "noc_figures", "partitions"]
 
@@ -17,8 +18,6 @@ LEAST_STRENGTH = 3.0
 MERGES = 1.5
 """SM bytes per L2 byte from which on reads are taken to merge."""
 PAIR = 2
-CPCS = 3
-"""Of a GPC, as `kernels_cupy.microbench.sm_writes` takes them."""
 
 
 def partitions(m: Measurements) -> int:

@@ -164,19 +164,8 @@ class MemorySystem:
         self.values["activity"][:] = 0
         self.values["bin_cycles"][:] = FIRST_BIN_CYCLES
         self.values["touched_bins"][:] = 0
-        for name in (
-            "port_free",
-            "send_left",
-            "sending_sms",
-            "sending_cpcs",
-            "sending_gpcs",
-            "send_time",
-            "gpc_free",
-            "slice_free",
-            "fabric_free",
-            "side_free",
-            "inflight",
-        ):
+        queues = ("port_free", "gpc_free", "slice_free", "fabric_free", "side_free", "inflight")
+        for name in (*queues, *uplink.MOVING):
             self.values[name][:] = 0
         for name in ("bus_free", "activate_free", "merge_ready", "merge_start", "write_queue", "reads_waiting"):
             self.values[name][:] = 0

@@ -33,6 +33,8 @@ FIELDS: list[tuple[str, Any]] = [
     ("send_time", _F64),  # per CPC: when `send_left` of its SMs was true
     ("send_rate", _F64),  # per CPC: cycles of its port that each of its SMs got done per cycle from then on
 ]
+MOVING = ("send_left", "sending_sms", "sending_cpcs", "sending_gpcs", "send_time")
+"""Fields that say what is under way: all zero when nothing is."""
 DONE = 1e-6
 """Less than this is nothing left."""
 LOOK_AGAIN_CYCLES = 200.0

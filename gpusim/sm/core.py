@@ -221,6 +221,16 @@ def _access(m: Any, sm: int, op: Any, tensor: int, address: int, t: float, pages
 
 
 @njit
+def _must_be_sent(s: Any, slot: int, row: int, ended: bool, code: int) -> bool:
+    """Whether what an agent is sending holds up its operation `code`, or its end of the item (`ended`)."""
+    if s.sending[row] != BULK:
+        return bool(s.sending[row] == POSTED)
+    if ended:  # its shared memory is the CTA's until then
+        return bool(s.closed[slot] and s.item[row] + 1 >= s.item_count[slot])
+    return code in (STORE, REDUCE)
+
+
+@njit
 def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     """Execute the agent's next operation and advance its time."""
     t = s.time[row]
@@ -231,11 +241,7 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     kind = s.steps[0 if ended else pc]
     op = s.ops[kind]
     code = op[CODE]
-    must_be_sent = s.sending[row] == POSTED
-    if s.sending[row] == BULK:
-        last = ended and s.closed[slot] and s.item[row] + 1 >= s.item_count[slot]
-        must_be_sent = last or (not ended and code in (STORE, REDUCE))
-    if must_be_sent:
+    if _must_be_sent(s, slot, row, ended, code):
         later = max(still_sending(m, sm, t), s.sent[row])
         if later > t:
             s.time[row] = later

@@ -10,9 +10,10 @@ A_SLOT, A_SECTORS, B_SLOT, B_SECTORS, FLAGS, BASE, PAGE_BYTES = range(12, 19)
 """Integer columns. SLOT: view slot (LOAD, STORE, REDUCE) or barrier (ARRIVE, AWAIT). OFFSET: bytes from the view's
 address. BASE: column of the item row with the view's (first) address. PAGE_BYTES: of each page of a stacked view;
 else 0. TOKEN: what an asynchronous operation completes, or what WAIT and ARRIVE wait for (-1: nothing); RUNS is 1
-there if that is a copy. SHARED_*: sectors of shared-memory traffic. FLOPS: tensor-core operations executed. A_*,
+there if that is a copy. TOKEN of STORE and REDUCE: 1 for a bulk copy (TMA), behind which the agent goes on.
+SHARED_*: sectors of shared-memory traffic. FLOPS: tensor-core operations executed. A_*,
 B_*: of SHARED_READ, what a product fetches of tiles that were loaded from a view, by view slot. FLAGS: hint of a
-LOAD, and whether it goes through the L1 (see `gpusim.memory.access.read_tile`)."""
+LOAD, and whether it goes through the L1 (see `gpusim.memory.access.read_tile`); of a REDUCE, 1 by fragments."""
 INT_COLUMNS = 19
 
 TENSOR_CYCLES, VECTOR_CYCLES, LATENCY_CYCLES, SHARED_CYCLES, LATER_PART = range(5)

@@ -37,7 +37,7 @@ _CONTROLLER: Mapping[str, tuple[Any, str]] = {
     "hbm.write_efficiency": (1.0, "default: nothing is lost but to timing rules and refresh"),
 }
 """Figures of the memory controller that vendors do not publish: key → (value, source)."""
-CACHE_DEFAULTS: Mapping[str, tuple[Any, str]] = {
+DEFAULTS: Mapping[str, tuple[Any, str]] = {
     "sm.reduce_port": ("25.3B/clk", "estimate: as measured on the H200"),
     "sm.fragment_port": ("15.8B/clk", "estimate: as measured on the H200"),
     "l1.ways": (16, "estimate: nobody publishes it"),
@@ -99,7 +99,7 @@ def complete(values: Values) -> tuple[dict[str, Any], dict[str, str]]:
     for key in KEYS:
         if key.startswith("sm.tensor_flops."):
             fill(key, 0, "not on the tensor cores")
-    for key, (value, source) in CACHE_DEFAULTS.items():
+    for key, (value, source) in DEFAULTS.items():
         fill(key, value, source)
     if {"l2.latency", "hbm.latency"} <= set(full):
         middle = (_parse(full, "l2.latency") + _parse(full, "hbm.latency")) / 2

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,15 @@ class Bench:
     def synchronize(self) -> None:
         """Wait for the GPU."""
         self.cupy.cuda.Device().synchronize()
+
+    @contextmanager
+    def profiled(self) -> Iterator[None]:
+        """What is launched within is what Nsight Compute watches, and nothing before."""
+        self.synchronize()
+        self.cupy.cuda.profiler.start()
+        yield
+        self.synchronize()
+        self.cupy.cuda.profiler.stop()
 
 
 def write_curves(path: Path, facts: Mapping[str, str], rows: Iterable[tuple[str, float, str, float, str]]) -> None:

@@ -10,17 +10,14 @@ Nsight Compute, which must be on the PATH and allowed to read counters.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from kernels_cupy.errors import Unavailable
 from kernels_cupy.gpu import current_gpu
-from kernels_cupy.microbench.bench import MIB, Bench, write_table
-from kernels_cupy.microbench.l2_counters import METRICS, counted_rows
+from kernels_cupy.microbench.bench import MIB, Bench
+from kernels_cupy.microbench.l2_counters import Child, counting_main, write_counted
 from kernels_cupy.microbench.streams import SHIFT, SOURCE
 from kernels_cupy.provenance import provenance
 
@@ -53,38 +50,26 @@ def launch_all() -> None:
     read, write, read_all = (bench.kernel(name) for name in ("read_passes", "write_rows", "read_all"))
     ctas = 2 * bench.gpu.sm_count
     reads = {name: (np.int32(passes), np.int32(shift)) for name, passes, shift in READS}
-    bench.synchronize()
-    bench.cupy.cuda.profiler.start()
-    for name, mib in launches(bench.gpu.l2_bytes):
-        rows = np.int64(mib * MIB // (READ_THREADS * 16))
-        if name in reads:
-            read((ctas,), (READ_THREADS,), (data, rows, *reads[name], bench.sink))
-        elif name.startswith("read_all"):
-            read_all((ctas,), (READ_THREADS,), (data, rows, bench.sink))
-        else:
-            write_row = np.int64(mib * MIB // (WRITE_THREADS * 16))
-            write((4 * ctas,), (WRITE_THREADS,), (data, write_row, np.uint32(7)))
-    bench.synchronize()
-    bench.cupy.cuda.profiler.stop()
+    with bench.profiled():
+        for name, mib in launches(bench.gpu.l2_bytes):
+            rows = np.int64(mib * MIB // (READ_THREADS * 16))
+            if name in reads:
+                read((ctas,), (READ_THREADS,), (data, rows, *reads[name], bench.sink))
+            elif name.startswith("read_all"):
+                read_all((ctas,), (READ_THREADS,), (data, rows, bench.sink))
+            else:
+                write_row = np.int64(mib * MIB // (WRITE_THREADS * 16))
+                write((4 * ctas,), (WRITE_THREADS,), (data, write_row, np.uint32(7)))
 
 
 def main() -> None:
     """Count all launches and write a CSV, provenance in its first lines."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", default="l2_capacity_reads.csv")
-    parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.launch:
-        launch_all()
-        return
-    try:
-        child = ["kernels_cupy.microbench.capacity", "--launch"]
-        rows = list(counted_rows(KERNELS, child, list(launches(current_gpu().l2_bytes))))
-    except Unavailable as error:
-        sys.exit(f"capacity: {error}")
-    facts = provenance(SOURCE, Path(__file__))
-    write_table(Path(arguments.output), facts, ("pattern", "mib", *METRICS), rows)
-    print(f"{len(rows)} launches")
+
+    def count(child: Child, path: Path) -> None:
+        names = list(launches(current_gpu().l2_bytes))
+        write_counted(path, provenance(SOURCE, Path(__file__)), ("pattern", "mib"), KERNELS, child, names)
+
+    counting_main(__doc__, "capacity", "l2_capacity_reads.csv", launch_all, count)
 
 
 if __name__ == "__main__":

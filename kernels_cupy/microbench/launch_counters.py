@@ -8,17 +8,14 @@ PATH and allowed to read counters.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from kernels_cupy.errors import Unavailable
 from kernels_cupy.gpu import current_gpu
-from kernels_cupy.microbench.bench import Bench, write_table
-from kernels_cupy.microbench.l2_counters import METRICS, counted_rows
+from kernels_cupy.microbench.bench import Bench
+from kernels_cupy.microbench.l2_counters import Child, counting_main, write_counted
 from kernels_cupy.microbench.launch import SOURCE
 from kernels_cupy.provenance import provenance
 
@@ -43,34 +40,22 @@ def launch_all() -> None:
     bench = Bench(SOURCE)
     empty, busy = bench.kernel("empty"), bench.kernel("busy")
     took = bench.cupy.zeros(max(CTAS_PER_SM) * bench.gpu.sm_count, np.int64)
-    bench.synchronize()
-    bench.cupy.cuda.profiler.start()
-    for name, ctas, threads in launches(bench.gpu.sm_count):
-        if name == "empty":
-            empty((ctas,), (threads,), ())
-        else:
-            busy((ctas,), (threads,), (np.int32(BUSY_CYCLES), took))
-    bench.synchronize()
-    bench.cupy.cuda.profiler.stop()
+    with bench.profiled():
+        for name, ctas, threads in launches(bench.gpu.sm_count):
+            if name == "empty":
+                empty((ctas,), (threads,), ())
+            else:
+                busy((ctas,), (threads,), (np.int32(BUSY_CYCLES), took))
 
 
 def main() -> None:
     """Count all launches and write a CSV, provenance in its first lines."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", default="launch_counters.csv")
-    parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.launch:
-        launch_all()
-        return
-    try:
-        child = ["kernels_cupy.microbench.launch_counters", "--launch"]
-        rows = list(counted_rows(KERNELS, child, list(launches(current_gpu().sm_count))))
-    except Unavailable as error:
-        sys.exit(f"launch_counters: {error}")
-    facts = provenance(SOURCE, Path(__file__))
-    write_table(Path(arguments.output), facts, ("kernel", "ctas", "threads", *METRICS), rows)
-    print(f"{len(rows)} launches")
+
+    def count(child: Child, path: Path) -> None:
+        names = list(launches(current_gpu().sm_count))
+        write_counted(path, provenance(SOURCE, Path(__file__)), ("kernel", "ctas", "threads"), KERNELS, child, names)
+
+    counting_main(__doc__, "launch_counters", "launch_counters.csv", launch_all, count)
 
 
 if __name__ == "__main__":

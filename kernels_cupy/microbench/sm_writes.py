@@ -26,6 +26,10 @@ from kernels_cupy.provenance import provenance
 SOURCE = Path(__file__).with_suffix(".cu")
 PIECE_BYTES = 64 << 10
 PASSES = 32
+SHARED_BYTES = 150 << 10
+"""So that an SM has one CTA."""
+CPCS = 3
+"""Of a GPC."""
 KINDS = {"write lines": 0, "add to lines": 1, "add to sectors": 2, "bulk write": 3, "bulk add": 4}
 COLUMNS = [
     "what",
@@ -41,7 +45,7 @@ COLUMNS = [
 def cpcs(gpc: Sequence[int]) -> list[list[int]]:
     """The SMs of a GPC by CPC."""
     tpcs = sorted({sm // 2 for sm in gpc})
-    return [[sm for sm in sorted(gpc) if sm // 2 in tpcs[first::3]] for first in range(3)]
+    return [[sm for sm in sorted(gpc) if sm // 2 in tpcs[first::CPCS]] for first in range(CPCS)]
 
 
 def sets(groups: Sequence[Sequence[int]]) -> Iterator[tuple[str, list[int]]]:
@@ -107,9 +111,6 @@ def main() -> None:
                 table.writerow(row)
                 print(*row, sep=", ", flush=True)
 
-
-SHARED_BYTES = 150 << 10
-"""So that an SM has one CTA."""
 
 if __name__ == "__main__":
     main()

@@ -8,15 +8,13 @@ which must be on the PATH and allowed to read counters.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
 
 from kernels_cupy.counters import count_launches
-from kernels_cupy.errors import Unavailable
 from kernels_cupy.microbench.bench import MIB, Bench, write_table
+from kernels_cupy.microbench.l2_counters import Child, counting_main
 from kernels_cupy.microbench.streams import SOURCE
 from kernels_cupy.provenance import provenance
 
@@ -33,35 +31,25 @@ def launch_all() -> None:
     bench = Bench(SOURCE)
     data = bench.cupy.ones(BUFFER_MIB * MIB // 4, np.uint32)
     kernel, rows = bench.kernel("read_passes"), np.int64(BUFFER_MIB * MIB // 16384)
-    bench.synchronize()
-    bench.cupy.cuda.profiler.start()
-    for _ in range(2):
-        kernel((2 * bench.gpu.sm_count,), (1024,), (data, rows, np.int32(1), np.int32(0), bench.sink))
-    bench.synchronize()
-    bench.cupy.cuda.profiler.stop()
+    with bench.profiled():
+        for _ in range(2):
+            kernel((2 * bench.gpu.sm_count,), (1024,), (data, rows, np.int32(1), np.int32(0), bench.sink))
 
 
 def main() -> None:
     """Count and write a CSV, provenance in its first lines."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", default="units.csv")
-    parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.launch:
-        launch_all()
-        return
-    try:
-        child = ["kernels_cupy.microbench.units", "--launch"]
+
+    def count(child: Child, path: Path) -> None:
         counted = count_launches(KERNELS, METRICS | CLOCKS, child)[-1]
-    except Unavailable as error:
-        sys.exit(f"units: {error}")
-    rows: list[tuple[str, str]] = [
-        (name, f"{round(counted[f'{unit}_sum'] / counted[f'{unit}_max'])}") for name, unit in UNITS.items()
-    ]
-    rows += [(name, f"{counted[name]:.6g}") for name in CLOCKS]
-    write_table(Path(arguments.output), provenance(SOURCE, Path(__file__)), ("quantity", "value"), rows)
-    for name, value in rows:
-        print(f"{name:16} {value}")
+        rows: list[tuple[str, str]] = [
+            (name, f"{round(counted[f'{unit}_sum'] / counted[f'{unit}_max'])}") for name, unit in UNITS.items()
+        ]
+        rows += [(name, f"{counted[name]:.6g}") for name in CLOCKS]
+        write_table(path, provenance(SOURCE, Path(__file__)), ("quantity", "value"), rows)
+        for name, value in rows:
+            print(f"{name:16} {value}")
+
+    counting_main(__doc__, "units", "units.csv", launch_all, count)
 
 
 if __name__ == "__main__":

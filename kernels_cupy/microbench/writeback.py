@@ -10,18 +10,15 @@ in the L2. Runs itself under Nsight Compute, which must be on the PATH and allow
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from kernels_cupy.errors import Unavailable
 from kernels_cupy.gpu import Gpu, current_gpu
-from kernels_cupy.microbench.bench import MIB, Bench, write_table
-from kernels_cupy.microbench.l2_counters import METRICS, counted_rows
+from kernels_cupy.microbench.bench import MIB, Bench
+from kernels_cupy.microbench.l2_counters import Child, counting_main, write_counted
 from kernels_cupy.provenance import provenance
 
 SOURCE = Path(__file__).with_suffix(".cu")
@@ -65,38 +62,27 @@ def launch_all() -> None:
     data = bench.cupy.ones(max(s.mib for s in steps(bench.gpu) if not s.other) * MIB // 4, np.uint32)
     other = bench.cupy.ones(EVICT_MIB * MIB // 4, np.uint32)
     kernels = {name: bench.kernel(name) for name in ("read_piece", "write_piece", "lockstep")}
-    bench.synchronize()
-    bench.cupy.cuda.profiler.start()
-    for step in steps(bench.gpu):
-        threads = TILE_THREADS if step.kernel == "lockstep" else THREADS
-        rows = step.mib * MIB // (threads * 16)
-        on = other if step.other else data
-        arguments = {
-            "read_piece": (on, np.int64(rows), np.int32(step.number), bench.sink),
-            "write_piece": (on, np.int64(rows), np.uint32(7)),
-            "lockstep": (on, np.int32(rows), np.int32(step.number), bench.cupy.zeros(1, np.uint32), bench.sink),
-        }
-        kernels[step.kernel]((step.ctas,), (threads,), arguments[step.kernel])
-        bench.synchronize()
-    bench.cupy.cuda.profiler.stop()
+    with bench.profiled():
+        for step in steps(bench.gpu):
+            threads = TILE_THREADS if step.kernel == "lockstep" else THREADS
+            rows = step.mib * MIB // (threads * 16)
+            on = other if step.other else data
+            arguments = {
+                "read_piece": (on, np.int64(rows), np.int32(step.number), bench.sink),
+                "write_piece": (on, np.int64(rows), np.uint32(7)),
+                "lockstep": (on, np.int32(rows), np.int32(step.number), bench.cupy.zeros(1, np.uint32), bench.sink),
+            }
+            kernels[step.kernel]((step.ctas,), (threads,), arguments[step.kernel])
 
 
 def main() -> None:
     """Count all launches and write a CSV, provenance in its first lines."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", default="l2_writeback_and_merging.csv")
-    parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.launch:
-        launch_all()
-        return
-    try:
-        child = ["kernels_cupy.microbench.writeback", "--launch"]
-        rows = list(counted_rows(KERNELS, child, [(step.name,) for step in steps(current_gpu())]))
-    except Unavailable as error:
-        sys.exit(f"writeback: {error}")
-    write_table(Path(arguments.output), provenance(SOURCE, Path(__file__)), ("step", *METRICS), rows)
-    print(f"{len(rows)} launches")
+
+    def count(child: Child, path: Path) -> None:
+        names = [(step.name,) for step in steps(current_gpu())]
+        write_counted(path, provenance(SOURCE, Path(__file__)), ("step",), KERNELS, child, names)
+
+    counting_main(__doc__, "writeback", "l2_writeback_and_merging.csv", launch_all, count)
 
 
 if __name__ == "__main__":
