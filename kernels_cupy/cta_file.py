@@ -74,7 +74,9 @@ def read_ctas(path: Path) -> CtaFile:
     """
     try:
         facts, rows = read_facts(path), read_rows(path)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
     missing = [name for name in RUN if name not in facts] + [n for n in COLUMNS if n not in (rows.fieldnames or ())]
     if missing:
