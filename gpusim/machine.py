@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from itertools import chain
@@ -206,16 +207,23 @@ class _Kernel:
         return []
 
     def _place_first(self, begin: float) -> dict[int, float]:
-        """Fill the empty GPU in CTA → SM order; returns the start time of each SM that has work."""
+        """Fill the empty GPU in CTA → SM order; returns the start time of each SM that has work.
+
+        A CTA that has nothing to do ends at once, and its slot takes another after those that were never used.
+        """
         spec = self._gpu.sm
+        order = spec.placement(self._launch.ctas)
+        free = deque((sm * self._occupancy + number, begin) for number in range(self._occupancy) for sm in order)
         starts: dict[int, float] = {}
-        for round_number in range(self._occupancy):
-            for sm in spec.placement(self._launch.ctas):
-                if self._started == self._launch.ctas:
-                    return starts
-                at = begin + self._started * spec.cta_launch_interval_cycles + sm % 2 * spec.tpc_stagger_cycles
-                if self._start_cta(sm * self._occupancy + round_number, at):
-                    starts.setdefault(sm, at)
+        while free and self._started < self._launch.ctas:
+            slot, ready = free.popleft()
+            sm = slot // self._occupancy
+            launched = begin + self._started * spec.cta_launch_interval_cycles
+            at = max(ready, launched) + sm % 2 * spec.tpc_stagger_cycles
+            if self._start_cta(slot, at):
+                starts[sm] = min(at, starts.get(sm, at))
+            else:
+                free.append((slot, at + self._turnover_cycles))
         return starts
 
     def _start_cta(self, slot: int, at: float) -> bool:

@@ -169,6 +169,16 @@ def test_do_ctas_on_the_ragged_edge_of_a_cluster_do_nothing() -> None:
     assert np.array_equal(clustered.counts[:, C.SM_WRITE], plain.counts[:, C.SM_WRITE])
 
 
+def test_does_a_ctas_place_take_the_next_one_when_it_has_nothing_to_do() -> None:
+    """On one SM whose first CTAs belong to a sequence without queries, the others run as they do without that one."""
+    paged = {"heads": 2, "dim": 64, "seq": 1}
+    some = plan_of("decode", batch=4, lengths=(0, 0, 0, 1), kv_lengths=(16, 16, 16, 512), **paged)
+    one = plan_of("decode", batch=1, lengths=(1,), kv_lengths=(512,), **paged)
+    after_idle, alone = run(some, "sm.count=1"), run(one, "sm.count=1")
+    assert counts(after_idle, C.SM_WRITE) == counts(alone, C.SM_WRITE) and after_idle.total().flops > 0
+    assert 0 <= after_idle.cycles - alone.cycles < 5000
+
+
 def test_does_progress_rise_to_one_and_count_warm_rounds() -> None:
     plan = plan_of("naive", heads=2, seq=256, dim=64)
     for l2 in L2_STARTS:
