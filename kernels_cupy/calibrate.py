@@ -68,6 +68,12 @@ BENCHMARKS = (
     ),
     Benchmark("latency.csv", "latency", ("latency.cu", "latency.py"), "latency of shared memory, L1, L2, memory"),
     Benchmark(
+        "memory_latency.csv",
+        "memory_latency",
+        ("memory_latency.cu", "memory_latency.py"),
+        "how long single reads of memory wait for refresh",
+    ),
+    Benchmark(
         "streams.csv",
         "streams",
         ("streams.cu", "streams.py"),

@@ -25,12 +25,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     long long partial_row = static_cast<long long>(matrix) * splits * rows + row;
 
     float maximum = -CUDART_INF_F, total = 0.0f;
+    stamp(kPlaced);
     if (inside) {
         for (int s = lane; s < splits; s += kRowThreads) {
             weight[s] = lse_partial[partial_row + static_cast<long long>(s) * rows];
             maximum = fmaxf(maximum, weight[s]);
         }
     }
+    stamp(kArrived);
     maximum = lane_max<kRowThreads>(maximum);
     float safe = safe_maximum(maximum);
     if (inside) {
@@ -41,6 +43,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     total = lane_sum<kRowThreads>(total);
     __syncwarp();
+    stamp(kIssued);
     if (!inside) return;
     float inverse = safe_inverse(total);
     if (LSE && lane == 0)
@@ -56,7 +59,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             float share = weight[s];
             sum.x += share * part.x, sum.y += share * part.y, sum.z += share * part.z, sum.w += share * part.w;
         }
+        stamp(kReady);
         *reinterpret_cast<uint2 *>(target + column) =
             make_uint2(pack<T>(sum.x * inverse, sum.y * inverse), pack<T>(sum.z * inverse, sum.w * inverse));
     }
+    stamp(kSent);
 }

@@ -84,7 +84,8 @@ class Partials:
         """The launch that merges all splits into `o` and, where there is one, `lse` [batch, heads, 1, rows].
 
         A CTA of 128 threads takes a few rows, as the CUDA release: 4 of 128 columns, 8 of 64, else 16; they are of one
-        head, or all rows of several. It has `in_flight` partial tiles of O under way.
+        head, or all rows of several. It has `in_flight` partial tiles of O under way; more than one in a loop that is
+        unrolled.
         """
         rows = combine_rows_per_cta(o.cols)
         blocks, heads = -(-o.rows // rows), max(1, rows // o.rows)
@@ -116,9 +117,13 @@ class Partials:
         return {t.name: (t.size_bytes, t.size_bytes) for t in (self.o, self.lse)}
 
 
-PLACE_CHAIN, WEIGHTS_CHAIN = 70, 110
-"""Instructions one after another before the first load, and for a row's weights and its LSE (310 and 690 cycles between
-clock stamps in combine.cu on an H200, less the exponentials)."""
+PLACE_CHAIN, WEIGHTS_CHAIN, ROUND_CHAIN, LEFTOVER_CHAIN = 140, 80, 17, 45
+"""Instructions one after another before the first load, for a row's weights and its LSE, for a partial tile of an
+unrolled loop and of what is left over (640, 490, 110 and 230 cycles on an H200, less the exponentials and what loads
+take: `python -m kernels_cupy decode_split --stamps FILE`)."""
+ROUND = 16
+"""Splits to a round of a loop that is unrolled, half of it where a thread has several columns; what is left over is
+taken one by one."""
 
 
 def combine_rows_per_cta(cols: int) -> int:
@@ -135,13 +140,17 @@ def combine_rows(matrices: tuple[Matrix, ...], heads: int, in_flight: int) -> Pr
     width = COMBINE_THREADS * 4 // combine_rows_per_cta(o.cols)  # four columns of a row to a thread
     wanted = [(split, first) for first in range(0, o.cols, width) for split in range(splits)]
     tiles: list[Any] = []
+    together = ROUND if o.cols <= width else ROUND // 2
+    whole = splits - splits % together if in_flight > 1 else splits
 
-    def fetch() -> Program:
-        split, first = wanted[len(tiles)]
-        tiles.append((yield Load(partial_o.tile(split * o.rows, o.rows, first, width))))
+    def fetch(number: int) -> Program:
+        """Have the loads of tile `number` and of those under way besides it started."""
+        ahead = in_flight if number < len(wanted) and wanted[number][0] < whole else 1
+        while len(tiles) < min(number + ahead, len(wanted)):
+            split, first = wanted[len(tiles)]
+            tiles.append((yield Load(partial_o.tile(split * o.rows, o.rows, first, width))))
 
-    for _ in range(min(in_flight, len(wanted))):
-        yield from fetch()
+    yield from fetch(0)
     yield Wait(partial_lses)
     weights, row_lse = yield Vector(
         lambda lses: merge_weights(lses.reshape(heads, splits, -1).swapaxes(0, 1).reshape(splits, -1)),
@@ -156,14 +165,15 @@ def combine_rows(matrices: tuple[Matrix, ...], heads: int, in_flight: int) -> Pr
         if split == 0:
             output: Any = np.zeros((o.rows, target.cols), np.float32)
         yield Wait(tiles[number])
-        if len(tiles) < len(wanted):
-            yield from fetch()
         output = yield Vector(
             lambda acc, w, part, split=split: acc + w[split][:, None] * part,
             (output, weights, tiles[number]),
             instructions=o.rows * target.cols,
+            chain=0 if in_flight == 1 else ROUND_CHAIN if split < whole else LEFTOVER_CHAIN,
+            elementwise=True,
         )
         tiles[number] = None
+        yield from fetch(number + 1)
         if split == splits - 1:
             yield Store(target, output)
     for matrix in lse:

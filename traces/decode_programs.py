@@ -21,10 +21,11 @@ Finish = Callable[[Array, Array, Array], tuple[Array, ...]]
 """(row maximum, row sum, output not yet divided by it) of a part → the arrays to store."""
 
 
-PLACE_CHAIN, STEP_CHAIN, MERGE_CHAIN = 350, 40, 440
-"""Instructions one after another before the first copy (1600 cycles between clock stamps in decode.cu on an H200), in
-the row work of a step (of 970 to 990 cycles where nothing waits for memory), and after the last product: warps merge
-what they have of the same rows (2280 cycles, less the work on O). `python -m kernels_cupy decode --stamps FILE`."""
+PLACE_CHAIN, PAGE_CHAIN, STEP_CHAIN, MERGE_CHAIN = 350, 45, 40, 440
+"""Instructions one after another before the first copy (1600 cycles between clock stamps in decode.cu on an H200), before
+the copies of a step from pages (200), in the row work of a step (of 970 to 990 cycles where nothing waits for memory),
+and after the last product: warps merge what they have of the same rows (2280 cycles, less the work on O).
+`python -m kernels_cupy decode --stamps FILE`."""
 
 
 QUARTERS = 4
@@ -66,6 +67,7 @@ def decode_launch(
         schedule.instruction,
         warps,
         warp_columns=columns,
+        in_step=problem.mla or not schedule.keys_by_warps,
     )
 
 
@@ -106,6 +108,8 @@ class DecodePrograms:
         self.count = agents_of(problem, schedule)
         self._query: Any = None
         self._parts: dict[int, tuple[Any, Any, Any]] = {}
+        self._paged = "block_table" in self._of
+        self._pages = Barrier("block table")
         self._begun = Barrier("Q full")
         self._ended = Barrier("parts", max(1, self.count - 1))
 
@@ -113,8 +117,10 @@ class DecodePrograms:
         """Loads Q besides its keys, merges and stores."""
         yield find_place(PLACE_CHAIN)
         if self._keys:
-            if "block_table" in self._of:
+            if self._paged:
                 yield Wait((yield Load(self._of["block_table"].tile(0, 1))))
+                if self.count > 1:
+                    yield Arrive(self._pages)
             self._query = yield Load(self._q.tile(0, self._q.rows))
             if self.count > 1:
                 yield Arrive(self._begun, after=self._query)
@@ -139,6 +145,8 @@ class DecodePrograms:
     def other(self, number: int) -> Program:
         """Leaves what it has to the first."""
         yield find_place(PLACE_CHAIN)
+        if self._keys and self._paged:
+            yield Await(self._pages)
         yield from self._attend(number)
         yield Arrive(self._ended)
 
@@ -164,6 +172,8 @@ class DecodePrograms:
 
         def load(tiles: dict[int, Any], source: KvSource, position: int) -> Program:
             if position < len(starts):
+                if self._paged and tiles is k_tiles:
+                    yield find_place(PAGE_CHAIN)
                 tiles[position] = yield from source.load(starts[position], step)
 
         maximum: Any = np.full((q.rows, 1), -np.inf, np.float32)

@@ -68,6 +68,7 @@ class KernelLaunch:
             of cluster rank r takes the indices with index % cluster == r); 0 when each CTA does its own index only.
         warp_columns: of `warps`, how many lie along a Matmul's columns; the rest lie along its rows. With `mma_sync`
             each reads A of its rows and B of its columns.
+        in_step: whether the warps of an agent wait for each other at barriers; else some work while others copy.
     """
 
     name: str
@@ -81,6 +82,7 @@ class KernelLaunch:
     queue: int = 0
     warp_columns: int = 1
     copies: str = ""
+    in_step: bool = True
 
     @property
     def copied_by(self) -> str:

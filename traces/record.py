@@ -72,6 +72,7 @@ def _header(plan: Plan) -> dict[str, Any]:
                 "cluster": launch.cluster,
                 "warp_columns": launch.warp_columns,
                 "copies": launch.copies,
+                "in_step": launch.in_step,
             }
             for launch in plan.launches
         ],

@@ -51,6 +51,7 @@ def load_trace(path: str | PathLike[str]) -> Plan:
                 entry["queue"],
                 entry.get("warp_columns", 1),  # these came later
                 entry.get("copies", ""),
+                entry.get("in_step", True),
             )
             for kernel, entry in enumerate(header["launches"])
             for replay in [_Replay(kernel, entry["queue"] or entry["ctas"], tensors, tables)]

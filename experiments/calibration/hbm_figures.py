@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from experiments.calibration.device_figures import memory_standard
 from experiments.calibration.figure import Figure, estimate, measured, significant
 from experiments.calibration.folder import Measurements
+from experiments.calibration.refresh import Refresh, refresh_of
 from gpusim.spec.standards import load_standard
 from gpusim.spec.units import parse_time_ns
+from kernels_cupy.microbench.memory_latency import BIN_CYCLES
 
 __all__ = ["hbm_figures"]
 
-STREAMS = "streams.csv"
+STREAMS, WAITS = "streams.csv", "memory_latency.csv"
 LARGE_L2S = 8
 """Buffers of so many L2s are read from memory, pass after pass."""
 
@@ -20,9 +22,13 @@ LARGE_L2S = 8
 def hbm_figures(m: Measurements) -> Iterator[Figure]:
     """All of them that the folder has measurements of."""
     flushed = m.curves.get("latency_flushed", {})
+    refresh = _refresh(m)
     if flushed:
-        how = "random chase after other data filled the L2, SM cycles"
-        yield measured("hbm.latency", significant(min(flushed.values()), 3), how, "latency.csv")
+        how, waits = "random chase after other data filled the L2, SM cycles", 0.0
+        if refresh:
+            waits = refresh.share * refresh.cycles / 2
+            how += f", less {waits:.0f} that reads wait for refresh on average"
+        yield measured("hbm.latency", significant(min(flushed.values()) - waits, 3), how, "latency.csv")
     d = m.device
     peak = 2 * d.memory_clock_hz * d.memory_bus_bits / 8
     if not peak:
@@ -30,7 +36,7 @@ def hbm_figures(m: Measurements) -> Iterator[Figure]:
     large = _large(m)
     if large:
         best = max(large)
-        yield from _reads(m, best * 1e12 / peak, best)
+        yield from _reads(m, refresh, best * 1e12 / peak, best)
     written = m.curves.get("write", {})
     if written:
         rate = written[max(written)]
@@ -45,7 +51,13 @@ def _large(m: Measurements) -> list[float]:
     return rates + [rate for curve in ("sms_dram", "threads_dram") for rate in m.curves.get(curve, {}).values()]
 
 
-def _reads(m: Measurements, share: float, rate: float) -> Iterator[Figure]:
+def _refresh(m: Measurements) -> Refresh | None:
+    """What the waits of single reads say of it."""
+    reads = {float(row["cycles"]): float(row["reads"]) for row in m.rows(WAITS)}
+    return refresh_of(reads, BIN_CYCLES) if reads else None
+
+
+def _reads(m: Measurements, refresh: Refresh | None, share: float, rate: float) -> Iterator[Figure]:
     """Efficiency, beside what refresh of all banks takes where the reads leave room for it."""
     values = load_standard(memory_standard(m.device.memory_bus_bits, m.device.memory_clock_hz)).values
     all_banks = 1 - parse_time_ns(values["hbm.timing.rfc_ab"]) / parse_time_ns(values["hbm.timing.refi"])
@@ -53,6 +65,11 @@ def _reads(m: Measurements, share: float, rate: float) -> Iterator[Figure]:
     if share > all_banks:
         yield estimate("hbm.refresh", "per_bank", f"{reached}; refresh of all banks would leave {all_banks:.1%}")
         yield measured("hbm.read_efficiency", significant(min(1.0, share), 3), reached, STREAMS)
+        if refresh and m.device.sm_clock_hz:
+            ns = 1e9 / m.device.sm_clock_hz
+            how = f"{refresh.share:.1%} of single reads wait, for up to {refresh.cycles:.0f} SM cycles"
+            yield measured("hbm.timing.rfc_pb", f"{significant(refresh.cycles * ns, 3)}ns", how, WAITS)
+            yield measured("hbm.timing.refi", f"{significant(refresh.interval_cycles * ns, 4)}ns", how, WAITS)
     else:
         yield estimate("hbm.refresh", "all_bank", f"{reached}, which refresh of all banks ({all_banks:.1%}) allows")
         how = f"{reached}, beside refresh"

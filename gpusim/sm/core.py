@@ -24,10 +24,12 @@ from gpusim.sm.opcodes import (
     B_SECTORS,
     B_SLOT,
     BASE,
+    BY_WARPS,
     CODE,
     COPY_CYCLES,
     FLAGS,
     FLOPS,
+    FRAGMENT_CYCLES,
     LATENCY_CYCLES,
     LATER_PART,
     LOAD,
@@ -63,16 +65,18 @@ BARRIER_CYCLES = 40.0
 LOOKAHEAD_CYCLES = 8.0
 """How far past `now` a turn goes on: SMs may act out of order by no more than this, and have half as many turns."""
 
-OLDEST_FIRST = 0.5
+OLDEST_FIRST = 0.75
+APART = 0.3
 """How often the oldest CTA of an SM has its products by warps multiplied before others that wait: schedulers prefer the
 oldest warps. So CTAs that share an SM drift apart. Fitted to how far apart the CTAs of a first wave end
 (experiments/measured/h200/ctas/flash2_16h_4096.csv: 86,000 cycles of 302,000)."""
 COPY_WAIT = 0.5
 """Share of the time to take a cp.async copy that its warps wait: one after another gets through, and goes on. Fitted to
 products of one CTA on an SM, of our own kernels that are not held out."""
-POSTED, BULK = 1, 2
+POSTED, BULK, QUEUED = 1, 2, 3
 """What an agent may be sending: warps' stores, which it waits for, or a bulk copy (TMA) out of shared memory, which its
-next one and its end wait for."""
+next one and its end wait for. QUEUED: nothing, but its load leaves the SM behind what other warps send. (Stamps of
+gemm.cu on an H200: the operands of a CTA take 1970 cycles to arrive, 2880 when the other CTA of the SM stores.)"""
 ISSUE_CYCLES = 4.0
 """Cycles an agent spends on issuing an asynchronous operation."""
 
@@ -158,17 +162,20 @@ def _is_oldest(s: Any, sm: int, row: int) -> bool:
 def _multiply(s: Any, m: Any, sm: int, program: int, row: int, kind: int, t: float) -> None:
     """A matrix product: operands through the shared-memory pipe, meanwhile the tensor cores. Row work under it ends."""
     op = s.ops[kind]
-    fetch = max(t, s.shared_free[sm])
-    fetched = fetch + s.costs[kind, SHARED_CYCLES]
-    s.shared_free[sm] = fetched
-    cycles = s.costs[kind, TENSOR_CYCLES]
-    start = max(t, s.tensor_free[sm])
+    cycles, fetching = s.costs[kind, TENSOR_CYCLES], s.costs[kind, SHARED_CYCLES]
+    start, fetch = max(t, s.tensor_free[sm]), max(t, s.shared_free[sm])
     # An asynchronous product (wgmma) is a warpgroup's, and not preferred.
-    if start > t and op[TOKEN] < 0 and _jitter(row, s.row[row], s.item[row]) < OLDEST_FIRST and _is_oldest(s, sm, row):
-        start = t
+    waits = max(start, fetch) > t and op[TOKEN] < 0
+    if waits and _is_oldest(s, sm, row):
+        alike = _jitter(row - sm * s.ctas_per_sm * s.agents, s.row[row], s.item[row])
+        own = _jitter(row, s.row[row], s.item[row])
+        if alike + APART * (own - 0.5) < OLDEST_FIRST:
+            start = fetch = t
+    fetched = fetch + fetching
+    s.shared_free[sm] = max(fetched, s.shared_free[sm] + fetching)  # those that were passed over wait for longer
     end = max(start + cycles, fetched, s.vector_done[row])
-    free = s.tensor_free[sm] = max(end, s.tensor_free[sm] + cycles)  # those that were passed over wait for longer
-    done = end + s.costs[kind, LATENCY_CYCLES]
+    free = s.tensor_free[sm] = max(end, s.tensor_free[sm] + cycles)
+    done = max(end, start + cycles + s.costs[kind, FRAGMENT_CYCLES]) + s.costs[kind, LATENCY_CYCLES]
     s.busy[0] += cycles
     record_activity(m, TENSOR_BUSY, free - cycles, free)
     s.totals[0] += op[FLOPS]
@@ -198,6 +205,9 @@ def _row_work(s: Any, m: Any, sm: int, row: int, pc: int, kind: int, t: float) -
         if other != row and s.vector_done[other] > t:
             sharing += 1
     done = min(start + cycles, t + sharing * cycles)
+    if s.costs[kind, SHARED_CYCLES]:
+        s.shared_free[sm] = max(t, s.shared_free[sm]) + s.costs[kind, SHARED_CYCLES]
+        done = max(done, s.shared_free[sm])
     s.vector_done[row] = done
     s.busy[1] += cycles
     record_activity(m, VECTOR_BUSY, start, start + cycles)
@@ -224,7 +234,7 @@ def _access(m: Any, sm: int, op: Any, tensor: int, address: int, t: float, pages
 def _must_be_sent(s: Any, slot: int, row: int, ended: bool, code: int) -> bool:
     """Whether what an agent is sending holds up its operation `code`, or its end of the item (`ended`)."""
     if s.sending[row] != BULK:
-        return bool(s.sending[row] == POSTED)
+        return bool(s.sending[row] != 0)
     if ended:  # its shared memory is the CTA's until then
         return bool(s.closed[slot] and s.item[row] + 1 >= s.item_count[slot])
     return code in (STORE, REDUCE)
@@ -241,14 +251,19 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     kind = s.steps[0 if ended else pc]
     op = s.ops[kind]
     code = op[CODE]
+    had_its_turn = False
     if _must_be_sent(s, slot, row, ended, code):
-        later = max(still_sending(m, sm, t), s.sent[row])
+        later = max(still_sending(m, sm, s.send_until[row], t), s.sent[row])
         if later > t:
             s.time[row] = later
             return
+        had_its_turn = s.sending[row] == QUEUED
         s.sending[row] = 0
     if ended:
         _finish_item(s, sm, slot, row, t)
+        return
+    if code == LOAD and op[BY_WARPS] and m.send_left[sm] > 0 and not had_its_turn:
+        s.sending[row], s.sent[row], s.send_until[row] = QUEUED, t, m.send_total[sm]
         return
     s.row[row] = pc + 1
     if code in (LOAD, STORE, REDUCE):
@@ -265,10 +280,11 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
             s.time[row] = max(t + ISSUE_CYCLES, s.copy_free[sm] - (1 - COPY_WAIT) * s.costs[kind, COPY_CYCLES])
         elif op[TOKEN]:
             s.time[row] = t + ISSUE_CYCLES
-            s.sending[row], s.sent[row] = BULK, done
+            s.sending[row], s.sent[row], s.send_until[row] = BULK, done, m.send_total[sm]
         else:
             s.time[row] = done
-            s.sending[row], s.sent[row] = POSTED, done
+            s.sending[row], s.sent[row], s.send_until[row] = POSTED, done, m.send_total[sm]
+            s.shared_free[sm] = max(t, s.shared_free[sm]) + (done - t)
     elif code == WAIT:
         done = s.tokens[row, op[TOKEN]]
         if done > t:

@@ -38,6 +38,10 @@ it, so a product takes no less than their latencies, however few columns a warp 
 COPY_BYTES_PER_CLK = 64
 """What an SM's load/store unit takes of cp.async, whose warps go on only then: 32 KiB take 546 cycles, 64 KiB 1047,
 between clock stamps in gemm.cu on an H200. TMA takes the time of one instruction."""
+LANDING_BYTES_PER_CLK = 80
+"""What cp.async takes of the time in which warps could fetch fragments, where all of them copy and then all multiply: two
+CTAs of gemm.cu on an SM take 1218 cycles to a step each, in which they fetch 96 KiB and copy 32. Fitted to our own
+kernels that are not held out. Elsewhere what lands is written at the rate of shared memory."""
 FRAGMENT_BYTES_PER_CLK = 512
 """ldmatrix brings a warp's fragments into its registers at 128 B per clock and quarter of the SM, and mma.sync waits as
 long; fitted to products of our own kernels that are not held out, which fetch 96 to 288 KB for the same FLOPs."""
@@ -158,6 +162,9 @@ class _Compiler:
         # Warps fetch fragments (ldmatrix) and multiply by themselves.
         self._by_warps = launch.instruction == "mma_sync"
         self._warps_copy = launch.copied_by == "cp_async"
+        self._landing_bytes_per_clk = (
+            LANDING_BYTES_PER_CLK if self._warps_copy and launch.in_step else sm.shared_bytes_per_clk
+        )
         self._efficiency = sm.mma_sync_efficiency if self._by_warps else sm.wgmma_efficiency
 
     def perform(self, agent: int, op: Op) -> Any:
@@ -242,9 +249,11 @@ class _Compiler:
         token = self._new_token(agent, slot)
         row = self._access(oc.LOAD, op.tile)
         row[oc.TOKEN], row[oc.SHARE], row[oc.SHARES] = token.number % oc.TOKENS, op.share, op.multicast
+        row[oc.BY_WARPS] = int(self._launch.copied_by != "tma")
         row[oc.FLAGS] = HINTS.index(op.hint) + (THROUGH_L1 if op.through_l1 else 0)
         copy = op.tile.size_bytes / COPY_BYTES_PER_CLK if self._warps_copy else 0.0
-        self._emit(agent, row, (0.0, copy, 0.0, self._shared_cycles(op.tile.size_bytes), 0.0))
+        landing = op.tile.size_bytes / self._landing_bytes_per_clk
+        self._emit(agent, row, (0.0, copy, 0.0, landing, 0.0))
         return token
 
     def _shared_cycles(self, moved_bytes: int) -> float:
@@ -274,11 +283,12 @@ class _Compiler:
         ):
             if isinstance(operand, _Token) and operand.slot >= 0:
                 row[slot], row[sectors] = operand.slot, moved // 32
-        latency = MATMUL_LATENCY_CYCLES[self._launch.instruction]
+        latency, fragments = MATMUL_LATENCY_CYCLES[self._launch.instruction], 0.0
+        shared = self._shared_cycles(a_bytes + b_bytes)
         if self._by_warps:
-            cycles += (a_bytes + b_bytes) / FRAGMENT_BYTES_PER_CLK
-            latency = max(latency, -(-k // MMA_DEPTH) * latency - cycles)
-        self._emit(agent, row, (cycles, 0.0, latency, self._shared_cycles(a_bytes + b_bytes), 0.0))
+            fragments = (a_bytes + b_bytes) / FRAGMENT_BYTES_PER_CLK
+            latency = max(latency, -(-k // MMA_DEPTH) * latency - max(cycles + fragments, shared))
+        self._emit(agent, row, (cycles, fragments, latency, shared, 0.0))
         return token
 
     def _vector(self, agent: int, op: Vector) -> Any:
@@ -294,7 +304,8 @@ class _Compiler:
             # mma.sync reads registers and is issued as any other instruction, so FP32 work holds it up.
             issue = op.instructions / sm.fp32_lanes if self._by_warps else 0.0
             latency += max(0.0, DEPENDENT_CYCLES * op.chain - cycles)
-            self._emit(agent, row, (issue, cycles, latency, 0.0, 1 - 1 / op.parts))
+            shared = self._shared_cycles(op.shared_bytes)
+            self._emit(agent, row, (issue, cycles, latency, shared, 1 - 1 / op.parts))
         if op.results == 1:
             return op.inputs[0] if op.inputs and not cycles else None  # free work is a view of its input
         return (None,) * op.results

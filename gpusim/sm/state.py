@@ -42,7 +42,8 @@ FIELDS: list[tuple[str, Any]] = [
     ("row", _I64),
     ("blocked_on", _I64),  # barrier, -1 (nothing) or NEXT_ITEM
     ("vector_done", _F64),  # when its latest row work leaves the vector pipes
-    ("sending", _I64),  # 0, POSTED or BULK: what it may still be sending (gpusim.sm.core),
+    ("sending", _I64),  # 0, POSTED, BULK or QUEUED: what it may still be sending or waiting for (gpusim.sm.core),
+    ("send_until", _F64),  # up to where, of what its SM was ever told to send (gpusim.memory.uplink),
     ("sent", _F64),  # and not before when all of that is sent
     ("blocked_since", _F64),  # inf: it is not, and was not
     ("tokens", _F64_2D),  # [agent, token] completion
@@ -123,6 +124,7 @@ class SmArray:
             "blocked_on": np.full(rows, -1, np.int64),
             "vector_done": np.zeros(rows),
             "sending": np.zeros(rows, np.int64),
+            "send_until": np.zeros(rows),
             "sent": np.zeros(rows),
             "blocked_since": np.full(rows, np.inf),
             "tokens": np.zeros((rows, oc.TOKENS)),

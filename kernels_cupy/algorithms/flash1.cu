@@ -149,6 +149,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         commit_copies();
     };
 
+    int visit = 0;
     for (int step = 0; step < steps; step++) {
         int first_key = step * TILE_KV, first = 0;
         while (first < blocks && !takes_part(first, step)) first++;
@@ -156,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         stream_tile<T, TILE_KV, DIM, kChunk, kThreads>(v_tile, v, kv_pitch, first_key, seq_kv, 0, DIM);
         for (int ahead = 0; ahead < STAGES - 1; ahead++) fetch(step, first + ahead);
 
-        for (int block = first; block < blocks; block++) {
+        for (int block = first; block < blocks; block++, visit++) {
             // This block, K and V are there for all; the block before has been read by all, and its rows are in memory.
             if constexpr (STAGES == 1) {
                 __syncthreads();
@@ -166,12 +167,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
             } else {
                 wait_copies<STAGES - 2>();
                 __syncthreads();
+                stamp(kArrived, visit);
                 fetch(step, block + STAGES - 1);
             }
+            stamp(kIssued, visit);
             char *stage = stage_of(block), *o_tile = stage + kQueryBytes;
             const float *before = reinterpret_cast<const float *>(o_tile + kOutputBytes);
             float scores[2 * kTiles][4], output[2 * kOwn][4];
             multiply_scores(scores, shared_address(stage), shared_address(k_tile));
+            stamp(kMultiplied, visit);
 
             // A lane holds rows lane / 4 and + 8, of every 8 keys those at 2 (lane % 4) and + 1.
             int row = block * kRows + lane / 4, key = first_key + warp * 16 + lane % 4 * 2;
@@ -219,6 +223,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                 store_matrices(shared_address(p_tile) + ScoreRow::offset(lane % 16, 2 * (n / 2 * WARPS + warp) + n % 2),
                                pack<T>(scores[n][0], scores[n][1]), pack<T>(scores[n][2], scores[n][3]));
             __syncthreads();  // P and its row sums are there for all
+            stamp(kReady, visit);
             multiply_output(output, shared_address(p_tile), shared_address(v_tile));
 
             float inverse[2];
@@ -259,6 +264,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                         }
                 }
             }
+            stamp(kSent, visit);
         }
         wait_copies<0>();
         __syncthreads();  // the next K and V take the place of these

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from traces.combine import LOADS_IN_FLIGHT, MAX_SPLITS, Partials, choose_splits
+from traces.combine import LOADS_IN_FLIGHT, MAX_SPLITS, ROUND, Partials, choose_splits
 from traces.decode_programs import decode_launch
 from traces.decoding import (
     FEATURES,
@@ -33,9 +33,6 @@ paper = "Dao et al. 2023, Flash-Decoding; splits as in FlashAttention-2 (arXiv:2
 order = 210
 default_shape = {"seq": 1, "seq_kv": 4096}
 
-COMBINE_ROUND = 16
-"""Splits to a round of a combine kernel whose loop is unrolled; what is left over it takes one by one."""
-
 
 @dataclass(frozen=True, slots=True)
 class SplitTiles(DecodeTiles):
@@ -44,8 +41,8 @@ class SplitTiles(DecodeTiles):
     Attributes:
         splits: parts of the keys, at most 128; 0 for as many as fill `cta_slots` to within 85 % of the best.
         cta_slots: CTAs that the GPU runs at once (two per SM).
-        combine_loads: partial tiles of O that a CTA of the combine kernel has under way, where there are at least
-            `COMBINE_ROUND` splits.
+        combine_loads: partial tiles of O that a CTA of the combine kernel has under way; more than one while there are
+            `traces.combine.ROUND` splits left.
     """
 
     splits: int = 0
@@ -57,7 +54,7 @@ class SplitTiles(DecodeTiles):
         require(0 <= self.splits <= MAX_SPLITS, f"schedule key splits must be 0 to {MAX_SPLITS}, not {self.splits}")
         require(self.cta_slots >= 1, f"schedule key cta_slots must be at least 1, not {self.cta_slots}")
         loads = self.combine_loads
-        require(1 <= loads <= COMBINE_ROUND, f"schedule key combine_loads must be 1 to {COMBINE_ROUND}, not {loads}")
+        require(1 <= loads <= ROUND, f"schedule key combine_loads must be 1 to {ROUND}, not {loads}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +113,7 @@ class SplitDecoding:
         launch = decode_launch(name, self._problem, self._schedule, ctas, work, finish)
         if self._partials is None:
             return (launch,)
-        in_flight = self._schedule.combine_loads if self._partials.splits >= COMBINE_ROUND else 1
-        return launch, self._partials.combine(self.blocks.o, self.blocks.lse, in_flight=in_flight)
+        return launch, self._partials.combine(self.blocks.o, self.blocks.lse, in_flight=self._schedule.combine_loads)
 
     def traffic(self) -> Traffic:
         """SM-port bytes of everything but the results."""

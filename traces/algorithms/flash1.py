@@ -28,9 +28,10 @@ summary = "FlashAttention forward: one CTA per head, K and V blocks outside, que
 paper = "Dao et al. 2022, arXiv:2205.14135, algorithm 1"
 order = 10
 
-COPY_CHAIN, FINISH_CHAIN = 90, 95
-"""Instructions one after another of a query block: to start its copies, and for sums and LSE of its rows (430 and 610
-cycles between clock stamps in flash1.cu on an H200, less the work on O). Nothing runs under them."""
+COPY_CHAIN, EXCHANGE_CHAIN, FINISH_CHAIN = 75, 110, 165
+"""Instructions one after another of a query block, under which nothing runs: to start its copies (340 cycles on an
+H200), for the row maxima that the warps exchange, P, and its sums (710 of 128 keys, 570 of 64), and for sums and LSE of
+its rows (750). `python -m kernels_cupy flash1 --stamps FILE`, less what copies and products take."""
 
 MAX_REGISTERS = 255
 OTHER_REGISTERS = 64
@@ -166,6 +167,7 @@ def flash1_head(matrices: tuple[Matrix, ...], diagonal: int, scale: float, sched
                 instructions=ONLINE_INSTRUCTIONS * tile_q * tile_kv + (tile_q * d if step > 0 else 0),
                 shared_bytes=2 * tile_q * tile_kv * q.dtype.element_bytes,  # P: every warp needs all of it
                 results=4,
+                chain=EXCHANGE_CHAIN,
             )
             probabilities, maximum, total, output = state
             if number == 0:

@@ -29,7 +29,7 @@ def finish(memory: MemorySystem, sms: list[int], starts: dict[int, float] | None
         if sm not in begun:
             begun.add(sm)
             waiting[sm] = send(memory.state, sm, WORK, now)
-        elif (later := still_sending(memory.state, sm, now)) > now:
+        elif (later := still_sending(memory.state, sm, WORK, now)) > now:
             waiting[sm] = later
         else:
             ended[sm] = now
@@ -71,8 +71,9 @@ def test_do_those_that_are_left_send_faster() -> None:
     first, second = cpc(0)[:2]
     memory = shared(f"noc.cpc_uplink={1 / len(cpc(0))}", "noc.gpc_uplink=1.0", "noc.uplink=1.0")
     ended = finish(memory, [first, second], starts={second: WORK / 2})
-    assert ended[second] == pytest.approx(2 * WORK, rel=0.1), "the port is never idle"
+    assert 2 * WORK <= ended[second] <= 2.5 * WORK, "the port is never idle, but that is seen when the end was due"
     assert WORK < ended[first] < ended[second]
+    assert send(memory.state, second, WORK, ended[second]) == pytest.approx(ended[second] + WORK), "all of the port"
 
 
 def test_are_sms_of_a_small_cpc_ahead_when_a_gpc_is_too_narrow() -> None:

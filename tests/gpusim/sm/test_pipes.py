@@ -18,10 +18,23 @@ from gpusim.sm.program import (
     DEPENDENT_CYCLES,
     ELEMENTWISE_CYCLES,
     FRAGMENT_BYTES_PER_CLK,
+    LANDING_BYTES_PER_CLK,
     MATMUL_LATENCY_CYCLES,
     MMA_DEPTH,
 )
-from tests.gpusim.sm.toys import DEPTH, MATMUL, PRODUCT, ROW_BYTES, matmul, near, one_sm, run, toy, vector
+from tests.gpusim.sm.toys import (
+    DEPTH,
+    MATMUL,
+    PRODUCT,
+    ROW_BYTES,
+    matmul,
+    near,
+    one_sm,
+    run,
+    toy,
+    toy_of_two,
+    vector,
+)
 from traces.dtypes import DTYPES
 from traces.launch import CtaResources, KernelLaunch, Plan, WorkItem
 from traces.ops import Load, Matmul, Program, Reduce, Store, Vector, Wait, find_place
@@ -31,9 +44,10 @@ from traces.tensor import Matrix, TensorTable
 OPERANDS = (4 * 128 * 64 + 128 * 64) * 2
 """Bytes that four warps fetch for a product with mma.sync: each all of B, and together A once."""
 FETCH = OPERANDS / 128
-SLOW_MATMUL = 2 * 128 * 128 * 64 / 2048 + OPERANDS / FRAGMENT_BYTES_PER_CLK
-"""Cycles of mma.sync on tensor cores at half their peak, and of its fragments on their way into registers."""
-FAST_MATMUL = 2 * 128 * 128 * 64 / 4096 + OPERANDS / FRAGMENT_BYTES_PER_CLK
+FRAGMENTS = OPERANDS / FRAGMENT_BYTES_PER_CLK
+"""Cycles that its warps wait for them to be in registers, while others multiply."""
+SLOW_MATMUL, FAST_MATMUL = 2 * 128 * 128 * 64 / 2048, 2 * 128 * 128 * 64 / 4096
+"""Cycles of mma.sync on tensor cores at half their peak, and at all of it."""
 
 
 def test_does_a_matrix_product_take_its_flops_at_the_instructions_peak() -> None:
@@ -44,7 +58,7 @@ def test_does_a_matrix_product_take_its_flops_at_the_instructions_peak() -> None
     assert kernel.cycles == pytest.approx(PRODUCT)
     assert kernel.flops == 2 * 128 * 128 * 64 and kernel.tensor_busy_cycles == pytest.approx(MATMUL)
     slow = run(one_sm("sm.mma_sync_efficiency=0.5"), toy(lambda a: [program(a)], instruction="mma_sync"))
-    assert slow.cycles == pytest.approx(SLOW_MATMUL + MATMUL_LATENCY_CYCLES["mma_sync"])
+    assert slow.cycles == pytest.approx(SLOW_MATMUL + FRAGMENTS + MATMUL_LATENCY_CYCLES["mma_sync"])
     assert slow.tensor_busy_cycles == pytest.approx(SLOW_MATMUL)
 
 
@@ -53,7 +67,7 @@ def test_are_operands_of_mma_sync_fetched_under_the_products() -> None:
         yield matmul()
 
     kernel = run(one_sm("sm.mma_sync_efficiency=0.5"), toy(lambda a: [program(a)], ctas=3, instruction="mma_sync"))
-    assert kernel.cycles == pytest.approx(3 * SLOW_MATMUL + MATMUL_LATENCY_CYCLES["mma_sync"])
+    assert kernel.cycles == pytest.approx(3 * SLOW_MATMUL + FRAGMENTS + MATMUL_LATENCY_CYCLES["mma_sync"])
     narrow = one_sm("sm.mma_sync_efficiency=0.5", "sm.shared_bandwidth=32B/clk")
     kernel = run(narrow, toy(lambda a: [program(a)], ctas=3, instruction="mma_sync"))
     # At four times FETCH for each product, the tensor cores wait for operands.
@@ -117,15 +131,71 @@ def test_does_a_tile_that_lands_hold_back_what_is_fetched_from_shared_memory(row
         yield Load(a.tile(0, rows))
         yield matmul()
 
-    landing = rows * ROW_BYTES / 128
+    landing = rows * ROW_BYTES / LANDING_BYTES_PER_CLK
     copy = max(ISSUE_CYCLES, COPY_WAIT * rows * ROW_BYTES / COPY_BYTES_PER_CLK) if rows else 0.0
-    mma = run(one_sm("sm.mma_sync_efficiency=1"), toy(lambda a: [program(a)], instruction="mma_sync"))
-    after = max(copy + FAST_MATMUL, max(copy, landing) + FETCH)
+    fast = one_sm("sm.mma_sync_efficiency=1")
+    mma = run(fast, toy(lambda a: [program(a)], instruction="mma_sync"))
+    after = max(copy + FAST_MATMUL + FRAGMENTS, max(copy, landing) + FETCH)
     assert mma.cycles == pytest.approx(after + MATMUL_LATENCY_CYCLES["mma_sync"])
+    landing = rows * ROW_BYTES / 128
+    alone = run(fast, toy(lambda a: [program(a)], instruction="mma_sync", in_step=False))
+    after = max(copy + FAST_MATMUL + FRAGMENTS, max(copy, landing) + FETCH)
+    assert alone.cycles == pytest.approx(after + MATMUL_LATENCY_CYCLES["mma_sync"])
     streamed = (2 * 128 * 64 + 128 * 64) * 2 / 128  # wgmma: two instructions of 64 rows fetch B, and A once
     issue = ISSUE_CYCLES if rows else 0.0
     wgmma = run(one_sm(), toy(lambda a: [program(a)]))
     assert wgmma.cycles == pytest.approx(max(issue + MATMUL, max(issue, landing) + streamed) + DEPTH)
+
+
+@pytest.mark.parametrize("instruction", ("mma_sync", "wgmma"))
+def test_do_loads_of_warps_leave_an_sm_behind_the_stores_of_others(instruction: str) -> None:
+    """The second CTA's load is one line of a warm L2; the first has 256 KiB to store."""
+    stored = 2048
+
+    def first(a: Matrix) -> Program:
+        yield Store(a.tile(0, stored), np.zeros((stored, a.cols), np.float32))
+
+    def second(a: Matrix) -> Program:
+        yield Vector(lambda: None, (), chain=100)  # so that it comes later
+        yield Wait((yield Load(a.tile(0, 1))))
+
+    def last_start_and_end(plan: Plan) -> float:
+        kernel = simulate(plan, one_sm(), l2="warm", check=True, record_ctas=True).kernels[0]
+        assert kernel.cta_times is not None
+        return float(kernel.cta_times.duration_cycles[1])
+
+    plan = toy_of_two(first, second, instruction)
+    sending = stored * ROW_BYTES / one_sm().sm.write_port_bytes_per_clk
+    taken = last_start_and_end(plan)
+    assert sending > 4000
+    if instruction == "mma_sync":
+        assert sending < taken < sending + 1000
+    else:
+        assert taken < 2000, "what TMA copies has a way of its own"
+
+
+def test_do_stores_of_warps_hold_up_what_others_fetch() -> None:
+    stored = 1024
+
+    def first(a: Matrix) -> Program:
+        yield Store(a.tile(0, stored), np.zeros((stored, a.cols), np.float32))
+
+    def second(a: Matrix) -> Program:
+        yield Vector(lambda: None, (), chain=10)
+        yield matmul()
+
+    kernel = run(one_sm("sm.mma_sync_efficiency=1"), toy_of_two(first, second, "mma_sync"))
+    sending = stored * ROW_BYTES / one_sm().sm.write_port_bytes_per_clk
+    assert kernel.cycles == pytest.approx(sending + FETCH + MATMUL_LATENCY_CYCLES["mma_sync"], rel=0.01)
+
+
+@pytest.mark.parametrize("ctas", (1, 3))
+def test_does_row_work_through_shared_memory_take_turns_at_it(ctas: int) -> None:
+    def program(a: Matrix) -> Program:
+        yield Vector(lambda: None, (), instructions=128, shared_bytes=128 * 2000, elementwise=True)
+
+    kernel = run(one_sm(), toy(lambda a: [program(a)], ctas=ctas))
+    assert kernel.cycles == pytest.approx(ctas * 2000, abs=2 * ELEMENTWISE_CYCLES)
 
 
 def test_is_a_matrix_product_no_faster_than_its_operands_leave_shared_memory() -> None:

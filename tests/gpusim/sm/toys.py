@@ -67,6 +67,7 @@ def toy(
     queue: int = 0,
     instruction: str = "wgmma",
     rows: tuple[int, ...] = (2048,),
+    in_step: bool = True,
 ) -> Plan:
     """A kernel over one tensor A of 4096 rows of 128 bytes; item i sees `rows[i]` (or the last) rows from 128 i on."""
     table = TensorTable()
@@ -80,8 +81,23 @@ def toy(
         return tuple(agents(matrices[0]))
 
     resources = CtaResources(2048 // per_sm, 32, 0)
-    launch = KernelLaunch("toy", ctas, resources, work, build, instruction, queue=queue)
+    launch = KernelLaunch("toy", ctas, resources, work, build, instruction, queue=queue, in_step=in_step)
     return Plan("toy", AttentionProblem(), None, table.tensors, (launch,), ("A",), ())
+
+
+def toy_of_two(first: Callable[[Matrix], Program], second: Callable[[Matrix], Program], instruction: str) -> Plan:
+    """A kernel of two CTAs, each with a program of its own, over one tensor A as in `toy`, which may be stored to."""
+    table = TensorTable()
+    a = table.add("A", (1, 1, ROWS, COLS), DTYPES["fp16"])
+
+    def work(index: int) -> list[WorkItem]:
+        return [WorkItem((a.view(0, 0),), (index,))]
+
+    def build(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
+        return ((first, second)[parameters[0]](matrices[0]),)
+
+    launch = KernelLaunch("toy", 2, CtaResources(256, 32, 0), work, build, instruction)
+    return Plan("toy", AttentionProblem(), None, table.tensors, (launch,), (), ("A",))
 
 
 def run(gpu: GpuSpec, plan: Plan) -> KernelResult:
