@@ -22,9 +22,9 @@ Finish = Callable[[Array, Array, Array], tuple[Array, ...]]
 
 
 PLACE_CHAIN, PAGE_CHAIN, STEP_CHAIN, MERGE_CHAIN = 350, 45, 40, 440
-"""Instructions one after another before the first copy (1600 cycles between clock stamps in decode.cu on an H200), before
-the copies of a step from pages (200), in the row work of a step (of 970 to 990 cycles where nothing waits for memory),
-and after the last product: warps merge what they have of the same rows (2280 cycles, less the work on O).
+"""Instructions one after another before the first copy (1600 cycles between clock stamps in decode.cu on an H200),
+before the copies of a step from pages (200), in the row work of a step (of 970 to 990 cycles where nothing waits for
+memory), and after the last product: warps merge what they have of the same rows (2280 cycles, less the work on O).
 `python -m kernels_cupy decode --stamps FILE`."""
 
 

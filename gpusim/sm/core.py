@@ -64,12 +64,13 @@ BARRIER_CYCLES = 40.0
 """Cycles to see that an mbarrier's phase is complete (try_wait and its shared-memory access); estimate."""
 LOOKAHEAD_CYCLES = 8.0
 """How far past `now` a turn goes on: SMs may act out of order by no more than this, and have half as many turns."""
-
 OLDEST_FIRST = 0.75
-APART = 0.3
 """How often the oldest CTA of an SM has its products by warps multiplied before others that wait: schedulers prefer the
-oldest warps. So CTAs that share an SM drift apart. Fitted to how far apart the CTAs of a first wave end
-(experiments/measured/h200/ctas/flash2_16h_4096.csv: 86,000 cycles of 302,000)."""
+oldest warps. So CTAs that share an SM drift apart, by a quarter of their time (`APART`: and alike on all SMs)."""
+APART = 0.3
+"""How much of that choice is an SM's own. Both were fitted to two CTAs on each SM of an H200 that do FlashAttention-2
+(experiments/measured/h200/ctas/flash2_16h_4096.csv): the older ends 81,000 cycles of 321,000 before the other, and on
+all SMs so much alike that L2 reads of our own kernels, not held out, are as many as on the card."""
 COPY_WAIT = 0.5
 """Share of the time to take a cp.async copy that its warps wait: one after another gets through, and goes on. Fitted to
 products of one CTA on an SM, of our own kernels that are not held out."""
@@ -159,18 +160,24 @@ def _is_oldest(s: Any, sm: int, row: int) -> bool:
 
 
 @njit
+def _is_preferred(s: Any, sm: int, row: int) -> bool:
+    """Whether the agent's product goes before those of other CTAs."""
+    if not _is_oldest(s, sm, row):
+        return False
+    alike = _jitter(row - sm * s.ctas_per_sm * s.agents, s.row[row], s.item[row])
+    own = _jitter(row, s.row[row], s.item[row])
+    return alike + APART * (own - 0.5) < OLDEST_FIRST
+
+
+@njit
 def _multiply(s: Any, m: Any, sm: int, program: int, row: int, kind: int, t: float) -> None:
     """A matrix product: operands through the shared-memory pipe, meanwhile the tensor cores. Row work under it ends."""
     op = s.ops[kind]
     cycles, fetching = s.costs[kind, TENSOR_CYCLES], s.costs[kind, SHARED_CYCLES]
     start, fetch = max(t, s.tensor_free[sm]), max(t, s.shared_free[sm])
     # An asynchronous product (wgmma) is a warpgroup's, and not preferred.
-    waits = max(start, fetch) > t and op[TOKEN] < 0
-    if waits and _is_oldest(s, sm, row):
-        alike = _jitter(row - sm * s.ctas_per_sm * s.agents, s.row[row], s.item[row])
-        own = _jitter(row, s.row[row], s.item[row])
-        if alike + APART * (own - 0.5) < OLDEST_FIRST:
-            start = fetch = t
+    if max(start, fetch) > t and op[TOKEN] < 0 and _is_preferred(s, sm, row):
+        start = fetch = t
     fetched = fetch + fetching
     s.shared_free[sm] = max(fetched, s.shared_free[sm] + fetching)  # those that were passed over wait for longer
     end = max(start + cycles, fetched, s.vector_done[row])

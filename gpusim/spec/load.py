@@ -95,7 +95,12 @@ def _with_overrides(document: Document, overrides: Sequence[str]) -> Document:
 
 
 def _changed(parent: Document, given: Mapping[str, Any], sources: Mapping[str, str], label: str) -> Document:
-    """`parent` with `given` on top, and what follows from it."""
+    """`parent` with `given` on top, and what follows from it.
+
+    Timing that was measured on the parent's memory goes with it: one that names its `hbm.standard` has that one's.
+    """
+    if "hbm.standard" in given:
+        parent = Document({k: v for k, v in parent.values.items() if not k.startswith("hbm.timing.")}, parent.sources)
     derived = derive(parent.values, given)
     values = {**parent.values, **{key: value for key, (value, _) in derived.items()}, **given}
     kept = {key: text for key, text in parent.sources.items() if key not in given}

@@ -68,6 +68,7 @@ struct CtaRecord {
 };
 
 __device__ __forceinline__ void stamp(Moment moment, int step = 0) {
+    if constexpr (STAMPED_STEPS == 0) return;
     unsigned thread, cta, clock;
     GPUSIM_SPECIAL_REGISTER_32(thread, "tid.x");
     if (thread != 0 || step >= STAMPED_STEPS) return;

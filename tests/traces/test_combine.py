@@ -10,8 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traces.algorithms import algorithm
-from traces.combine import choose_splits, merge_weights
+from traces.combine import ROUND, Partials, choose_splits, merge_weights
+from traces.dtypes import DTYPES
+from traces.launch import KernelLaunch
+from traces.ops import Load, Vector, Wait
 from traces.problem import AttentionProblem
+from traces.tensor import TensorTable
 
 
 @pytest.mark.parametrize(
@@ -61,3 +65,41 @@ def test_do_weights_add_up_to_one_or_to_nothing(lses: list[list[float]]) -> None
     assert np.all(weights[np.isneginf(parts)] == 0)
     right = np.logaddexp.reduce(parts.astype(float), axis=0)[~empty]
     assert np.all(np.abs(lse[~empty] - right) <= 2.0**-22 * (1 + np.abs(right)))
+
+
+def under_way(launch: KernelLaunch) -> list[int]:
+    """How many tiles of O are under way whenever the first CTA waits for one."""
+    (item,) = launch.work(0)
+    (program,) = launch.agents(item.matrices(), item.parameters)
+    loads: list[object] = []
+    waited, counts = 0, []
+    value: object = None
+    while True:
+        try:
+            op = program.send(value)
+        except StopIteration:
+            return counts
+        value = None
+        if isinstance(op, Load):
+            value = np.zeros((op.tile.rows, op.tile.cols), np.float32)
+            if op.tile.matrix.slot == 0:
+                loads.append(value)
+        elif isinstance(op, Wait):
+            if any(op.value is load for load in loads):
+                counts.append(len(loads) - waited)
+                waited += 1
+        elif isinstance(op, Vector):
+            value = op.function(*op.inputs)
+
+
+@pytest.mark.parametrize("in_flight, splits", [(1, 5), (2, ROUND), (2, ROUND + 3), (4, 3), (4, 2 * ROUND + 1)])
+def test_are_partial_tiles_under_way_in_whole_rounds_and_what_is_left_over_one_by_one(
+    in_flight: int, splits: int
+) -> None:
+    table = TensorTable()
+    o = table.add("O", (1, 4, 1, 128), DTYPES["fp16"])
+    counts = under_way(Partials.allocate(table, o, splits).combine(o, in_flight=in_flight))
+    whole = splits - splits % ROUND if in_flight > 1 else 0
+    assert counts[whole:] == [1] * (splits - whole)
+    assert all(1 <= n <= in_flight for n in counts[:whole])
+    assert counts[: max(0, whole - in_flight)] == [in_flight] * max(0, whole - in_flight)

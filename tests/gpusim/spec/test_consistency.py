@@ -56,6 +56,15 @@ def test_does_a_given_timing_stay_as_given() -> None:
     assert load_gpu("h200", ["hbm.timing.ccd_s=3ns", "hbm.bandwidth=9TB/s"]).hbm.timing.ccd_s_ns == 3
 
 
+@pytest.mark.parametrize("standard", ("HBM3", "HBM3e"))
+def test_has_memory_of_a_named_standard_no_timing_that_was_measured_on_the_base(standard: str) -> None:
+    own, other = load_gpu("h200").hbm.timing, load_gpu("h200", [f"hbm.standard={standard}"]).hbm.timing
+    assert (own.rfc_pb_ns, own.refi_ns) == (290, 1990), "measured on the H200"
+    assert (other.rfc_pb_ns, other.refi_ns) == (200, 3900), "of the standard"
+    kept = load_gpu("h200", [f"hbm.standard={standard}", "hbm.timing.rfc_pb=250ns"]).hbm.timing
+    assert kept.rfc_pb_ns == 250
+
+
 def test_does_another_standard_keep_the_bus_width() -> None:
     gpu, other = load_gpu("h200"), load_gpu("h200", ["hbm.standard=hbm2e"])
     assert other.hbm.standard == "HBM2e"
