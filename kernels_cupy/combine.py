@@ -7,13 +7,19 @@ from pathlib import Path
 import numpy as np
 
 from kernels_cupy.kernel import KernelSpec, c_type, starts
-from traces.combine import combine_rows_per_cta
+from traces.combine import columns_at_once, combine_rows_per_cta
 from traces.launch import KernelLaunch, Plan
 
 SOURCE = Path(__file__).with_suffix(".cu")
-COMBINE_LOADS = 2
-"""Partial tiles of O that the unrolled loop has under way; fitted to its time."""
 REDUCE_SOURCE = Path(__file__).with_name("reduce_partitions.cu")
+
+
+def loads_under_way(dim_v: int) -> int:
+    """Partial tiles of O that the unrolled loop has under way, by its machine code.
+
+    A thread with four columns waits for one of two loads before each next one; one with more columns has about three.
+    """
+    return 2 if dim_v <= columns_at_once(dim_v) else 3
 
 
 def combine(plan: Plan, launch: KernelLaunch) -> KernelSpec:

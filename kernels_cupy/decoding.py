@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels_cupy.combine import COMBINE_LOADS
+from kernels_cupy.combine import loads_under_way
 from kernels_cupy.kernel import KernelSpec, c_type, require_supported, starts
 from kernels_cupy.latent import LATENT_SOURCE, check_latent, latent_tiles
 from traces.combine import MAX_SPLITS
@@ -74,7 +74,7 @@ def preferred_tiles(p: AttentionProblem, packed: bool, sm_count: int) -> dict[st
     }
     if not packed:
         return tiles
-    tiles |= {"cta_slots": per_sm * sm_count, "combine_loads": COMBINE_LOADS}
+    tiles |= {"cta_slots": per_sm * sm_count, "combine_loads": loads_under_way(p.dim_v)}
     return tiles | ({"splits": splits} if warps == 8 else {})
 
 

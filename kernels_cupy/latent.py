@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernels_cupy.combine import COMBINE_LOADS
+from kernels_cupy.combine import loads_under_way
 from kernels_cupy.kernel import require_supported
 from traces.decoding import MMA_ROWS, DecodeTiles
 from traces.launch import KernelLaunch
@@ -31,7 +31,8 @@ def latent_tiles(p: AttentionProblem, packed: bool, sm_count: int, shared_bytes:
     tile_q = next((n for n in TILES_Q if n >= rows), TILES_Q[-1])
     tiles: dict[str, int | str] = {"tile_q": tile_q, "tile_kv": KEYS, "warps": WARPS, "dequantise": "registers"}
     stages = max(2, min(4, _stages(p, tile_q, shared_bytes)))
-    return tiles | {"stages": stages} | ({"cta_slots": sm_count, "combine_loads": COMBINE_LOADS} if packed else {})
+    split = {"cta_slots": sm_count, "combine_loads": loads_under_way(p.dim_v)} if packed else {}
+    return tiles | {"stages": stages} | split
 
 
 def _stages(p: AttentionProblem, tile_q: int, shared_bytes: int) -> int:

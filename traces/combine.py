@@ -117,10 +117,13 @@ class Partials:
         return {t.name: (t.size_bytes, t.size_bytes) for t in (self.o, self.lse)}
 
 
-PLACE_CHAIN, WEIGHTS_CHAIN, ROUND_CHAIN, LEFTOVER_CHAIN = 140, 80, 17, 45
-"""Instructions one after another before the first load, for a row's weights and its LSE, for a partial tile of an
-unrolled loop and of what is left over (640, 490, 110 and 230 cycles on an H200, less the exponentials and what loads
-take: `python -m kernels_cupy decode_split --stamps FILE`)."""
+PLACE_CHAIN, WEIGHTS_CHAIN, ROUND_CHAIN = 140, 80, 10
+"""Instructions one after another before the first load, for a row's weights and its LSE, and for a partial tile of an
+unrolled loop (640, 490 and 80 cycles on an H200, less the exponentials and what loads take:
+`python -m kernels_cupy decode_split --stamps FILE`)."""
+LEFTOVER_CHAIN, WIDE_LEFTOVER_CHAIN = 45, 28
+"""The same for a tile that is left over (230 cycles), and where a thread has several columns, whose leftovers are
+unrolled too; fitted to our own kernels that are not held out."""
 ROUND = 16
 """Splits to a round of a loop that is unrolled, half of it where a thread has several columns; what is left over is
 taken one by one."""
@@ -131,16 +134,21 @@ def combine_rows_per_cta(cols: int) -> int:
     return 4 if cols % 128 == 0 else 8 if cols % 64 == 0 else 16
 
 
+def columns_at_once(cols: int) -> int:
+    """Columns of O of a partial tile: four to a thread."""
+    return COMBINE_THREADS * 4 // combine_rows_per_cta(cols)
+
+
 def combine_rows(matrices: tuple[Matrix, ...], heads: int, in_flight: int) -> Program:
     """Merge the splits of a few rows. O is stacked split by split, LSE head by head: [heads x splits, rows of each]."""
     partial_o, partial_lse, o, *lse = matrices
     splits = partial_lse.rows // heads
     yield find_place(PLACE_CHAIN)
     partial_lses = yield Load(partial_lse.tile(0, partial_lse.rows))
-    width = COMBINE_THREADS * 4 // combine_rows_per_cta(o.cols)  # four columns of a row to a thread
+    width = columns_at_once(o.cols)
     wanted = [(split, first) for first in range(0, o.cols, width) for split in range(splits)]
     tiles: list[Any] = []
-    together = ROUND if o.cols <= width else ROUND // 2
+    together, leftover = (ROUND, LEFTOVER_CHAIN) if o.cols <= width else (ROUND // 2, WIDE_LEFTOVER_CHAIN)
     whole = splits - splits % together if in_flight > 1 else splits
 
     def fetch(number: int) -> Program:
@@ -169,7 +177,7 @@ def combine_rows(matrices: tuple[Matrix, ...], heads: int, in_flight: int) -> Pr
             lambda acc, w, part, split=split: acc + w[split][:, None] * part,
             (output, weights, tiles[number]),
             instructions=o.rows * target.cols,
-            chain=0 if in_flight == 1 else ROUND_CHAIN if split < whole else LEFTOVER_CHAIN,
+            chain=0 if in_flight == 1 else ROUND_CHAIN if split < whole else leftover,
             elementwise=True,
         )
         tiles[number] = None

@@ -76,8 +76,9 @@ COPY_WAIT = 0.5
 products of one CTA on an SM, of our own kernels that are not held out."""
 POSTED, BULK, QUEUED = 1, 2, 3
 """What an agent may be sending: warps' stores, which it waits for, or a bulk copy (TMA) out of shared memory, which its
-next one and its end wait for. QUEUED: nothing, but its load leaves the SM behind what other warps send. (Stamps of
-gemm.cu on an H200: the operands of a CTA take 1970 cycles to arrive, 2880 when the other CTA of the SM stores.)"""
+next one and its end wait for. QUEUED: nothing, but its load takes turns with what other warps send: it waits until as
+much of that has left, or all. (Stamps of gemm.cu on an H200: the operands of a CTA take 1970 cycles to arrive, 2880
+when the other CTA of the SM stores.)"""
 ISSUE_CYCLES = 4.0
 """Cycles an agent spends on issuing an asynchronous operation."""
 
@@ -270,7 +271,8 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
         _finish_item(s, sm, slot, row, t)
         return
     if code == LOAD and op[BY_WARPS] and m.send_left[sm] > 0 and not had_its_turn:
-        s.sending[row], s.sent[row], s.send_until[row] = QUEUED, t, m.send_total[sm]
+        turn = min(m.send_left[sm], op[RUNS] * op[RUN_BYTES] / 32 * m.write_port_cycles)
+        s.sending[row], s.sent[row], s.send_until[row] = QUEUED, t, m.send_total[sm] - m.send_left[sm] + turn
         return
     s.row[row] = pc + 1
     if code in (LOAD, STORE, REDUCE):

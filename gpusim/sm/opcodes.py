@@ -14,7 +14,7 @@ there if that is a copy. TOKEN of STORE and REDUCE: 1 for a bulk copy (TMA), beh
 SHARED_*: sectors of shared-memory traffic. FLOPS: tensor-core operations executed. A_*,
 B_*: of SHARED_READ, what a product fetches of tiles that were loaded from a view, by view slot. FLAGS: hint of a
 LOAD, and whether it goes through the L1 (see `gpusim.memory.access.read_tile`); of a REDUCE, 1 by fragments. BY_WARPS
-of LOAD: 1 if warps ask for it, whose stores and loads leave the SM one after another; TMA has a way of its own."""
+of LOAD: 1 if warps ask for it, whose stores and loads take turns to leave the SM; TMA has a way of its own."""
 INT_COLUMNS = 20
 
 TENSOR_CYCLES, VECTOR_CYCLES, LATENCY_CYCLES, SHARED_CYCLES, LATER_PART = range(5)

@@ -43,9 +43,9 @@ LANDING_BYTES_PER_CLK = 80
 with two CTAs on an SM a step of gemm.cu takes 1218 cycles, in which a CTA fetches 96 KiB and copies 32. Fitted to our
 own kernels that are not held out. Elsewhere what lands is written at the rate of shared memory."""
 FRAGMENT_BYTES_PER_CLK = 512
-"""ldmatrix brings a warp's fragments into its registers at 128 B per clock and quarter of the SM, and its mma.sync waits
-as long, but not that of other CTAs; fitted to products of our own kernels that are not held out, which fetch 96 to
-288 KB for the same FLOPs."""
+"""ldmatrix brings a warp's fragments into its registers at 128 B per clock and quarter of the SM. Its mma.sync waits as
+long, but not that of other CTAs; fitted to products of our own kernels that are not held out, which fetch 96 to 288 KB
+for the same FLOPs."""
 DEPENDENT_CYCLES = 4.5
 """From an instruction to one that needs its result: 4 cycles for most, more for a few (arXiv:2402.13499)."""
 
