@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from gpusim.machine import simulate
-from gpusim.sm.core import COPY_WAIT, ISSUE_CYCLES, JITTER_CYCLES
+from gpusim.sm.core import COPY_WAIT
+from gpusim.sm.pipes import ISSUE_CYCLES, JITTER_CYCLES
 from gpusim.sm.program import (
     COPY_BYTES_PER_CLK,
     DEPENDENT_CYCLES,

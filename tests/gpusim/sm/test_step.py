@@ -15,7 +15,8 @@ import pytest
 from gpusim.errors import UserError
 from gpusim.machine import _Kernel, simulate
 from gpusim.memory.state import MemorySystem
-from gpusim.sm.core import BARRIER_CYCLES, ISSUE_CYCLES
+from gpusim.sm.core import BARRIER_CYCLES
+from gpusim.sm.pipes import ISSUE_CYCLES
 from gpusim.sm.program import SYNC_CYCLES
 from gpusim.spec import GpuSpec
 from tests.gpusim.sm.toys import PRODUCT, ROW_BYTES, Loads, matmul, near, one_sm, run, toy, vector

@@ -11,7 +11,7 @@ from gpusim.machine import simulate
 from gpusim.memory.access import read_tile
 from gpusim.memory.state import MemorySystem
 from gpusim.result import KernelResult
-from gpusim.sm.core import JITTER_CYCLES
+from gpusim.sm.pipes import JITTER_CYCLES
 from gpusim.sm.program import MATMUL_LATENCY_CYCLES, SYNC_CYCLES
 from gpusim.spec import GpuSpec, load_gpu
 from traces.dtypes import DTYPES
