@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from traces.algorithms import paged_decode
 from traces.algorithms.paged_decode import VARIANTS
 from traces.analytic import sm_port_bytes, textbook
 from traces.launch import Plan
+from traces.ops import Arrive, Await, Load
 from traces.paging import block_table
 from traces.problem import AttentionProblem
 
@@ -103,3 +105,23 @@ def test_has_a_problem_without_pages_pages_of_16() -> None:
 def test_is_an_unknown_variant_refused() -> None:
     with pytest.raises(ValueError, match="variant is 'v3', not one of v1, v2, packed"):
         paged_plan("v3", heads=1, seq=1)
+
+
+def test_does_every_group_of_warps_have_the_block_table_before_it_copies_keys() -> None:
+    plan = paged_plan(
+        schedule={"warps": 8, "tile_kv": 128, "dequantise": "registers"},
+        heads=8,
+        kv_heads=1,
+        seq=1,
+        kv_lengths=(512,),
+        page_size=16,
+        dim=64,
+    )
+    launch = plan.launches[0]
+    (item,) = launch.work(0)
+    first, other = launch.agents(item.matrices(), item.parameters)
+    names = [matrix.name for matrix in item.matrices()]
+    before = list(takewhile(lambda op: not (isinstance(op, Load) and names[op.tile.matrix.slot] == "K"), other))
+    assert [op.barrier.name for op in before if isinstance(op, Await)] == ["block table"]
+    waited = next(op for op in first if isinstance(op, Arrive))
+    assert waited.barrier == next(op.barrier for op in before if isinstance(op, Await))
