@@ -26,7 +26,7 @@ def hbm_figures(m: Measurements) -> Iterator[Figure]:
     if flushed:
         how, waits = "random chase after other data filled the L2, SM cycles", 0.0
         if refresh:
-            waits = refresh.share * refresh.cycles / 2
+            waits = refresh.mean_wait_cycles
             how += f", less {waits:.0f} that reads wait for refresh on average"
         yield measured("hbm.latency", significant(min(flushed.values()) - waits, 3), how, "latency.csv")
     d = m.device

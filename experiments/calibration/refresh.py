@@ -30,6 +30,11 @@ class Refresh:
         """From a bank's refresh to its next."""
         return self.cycles / self.share
 
+    @property
+    def mean_wait_cycles(self) -> float:
+        """What reads wait for it, those that do not wait included."""
+        return self.share * self.cycles / 2
+
 
 def refresh_of(reads: Mapping[float, float], bin_cycles: float) -> Refresh | None:
     """The refresh with which waits would be most like those measured; None where none waited.

@@ -9,8 +9,8 @@ from typing import Any
 
 from gpusim.jit import njit
 
-L2_HIT_SECTORS, L2_LOOKUP_SECTORS = 3, 4
-"""Rows of the activity array (see `gpusim.memory.state.ACTIVITIES`); 0 to 2 are the SM's."""
+TENSOR_BUSY, VECTOR_BUSY, MEMORY_WAIT, L2_HIT_SECTORS, L2_LOOKUP_SECTORS = range(5)
+"""Rows of the activity array (see `gpusim.memory.state.ACTIVITIES`)."""
 
 
 @njit

@@ -111,6 +111,15 @@ def _advance(m: Any, cpc: int, now: float) -> None:
 
 
 @njit
+def still_sending(m: Any, sm: int, until: float, now: float) -> float:
+    """When an SM may have sent what it was told to before `send_total` was more than `until`; `now` if it has."""
+    cpc = m.cpc_of_sm[sm]
+    _advance(m, cpc, now)
+    left = m.send_left[sm] - (m.send_total[sm] - until)
+    return now + left / m.send_rate[cpc] if left > DONE else now
+
+
+@njit
 def send(m: Any, sm: int, cycles: float, now: float) -> float:
     """Have an SM send `cycles` of its port's time from `now` on; returns when it may be done."""
     cpc = m.cpc_of_sm[sm]
@@ -120,13 +129,4 @@ def send(m: Any, sm: int, cycles: float, now: float) -> float:
     m.send_left[sm] += cycles
     m.send_total[sm] += cycles
     m.send_rate[cpc] = _rate(m, cpc)
-    return now + m.send_left[sm] / m.send_rate[cpc]
-
-
-@njit
-def still_sending(m: Any, sm: int, until: float, now: float) -> float:
-    """When an SM may have sent what it was told to before `send_total` was more than `until`; `now` if it has."""
-    cpc = m.cpc_of_sm[sm]
-    _advance(m, cpc, now)
-    left = m.send_left[sm] - (m.send_total[sm] - until)
-    return now + left / m.send_rate[cpc] if left > DONE else now
+    return still_sending(m, sm, m.send_total[sm], now)

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpusim.jit import njit
 from gpusim.memory.access import read_tile, write_tile
-from gpusim.memory.timeline import record_activity
+from gpusim.memory.timeline import MEMORY_WAIT, record_activity
 from gpusim.memory.uplink import still_sending
 from gpusim.sm.opcodes import (
     ARRIVE,
@@ -42,9 +42,6 @@ from gpusim.sm.opcodes import (
     WAIT,
 )
 from gpusim.sm.pipes import ISSUE_CYCLES, multiply, row_work
-
-MEMORY_WAIT = 2
-"""Row of the activity array (`gpusim.memory.state.ACTIVITIES`)."""
 
 BARRIER_CYCLES = 40.0
 """Cycles to see that an mbarrier's phase is complete (try_wait and its shared-memory access); estimate."""
@@ -138,6 +135,29 @@ def _must_be_sent(s: Any, slot: int, row: int, ended: bool, code: int) -> bool:
 
 
 @njit
+def _transfer(s: Any, m: Any, sm: int, item: Any, row: int, offset: int, kind: int, t: float) -> None:
+    """Load, store or add a tile of a work item (a row of the item table), `offset` bytes into its view."""
+    op = s.ops[kind]
+    tensor, page_bytes = s.tensors[item[0], op[SLOT]], op[PAGE_BYTES]
+    if page_bytes:
+        done = _access(m, sm, op, tensor, offset, t, item[op[BASE] :], page_bytes)
+    else:
+        done = _access(m, sm, op, tensor, item[op[BASE]] + offset, t, None, 0)
+    if op[CODE] == LOAD:
+        s.tokens[row, op[TOKEN]] = done
+        s.shared_free[sm] = max(t, s.shared_free[sm]) + s.costs[kind, SHARED_CYCLES]  # the tile's landing
+        s.copy_free[sm] = max(t, s.copy_free[sm]) + s.costs[kind, COPY_CYCLES]
+        s.time[row] = max(t + ISSUE_CYCLES, s.copy_free[sm] - (1 - COPY_WAIT) * s.costs[kind, COPY_CYCLES])
+        return
+    s.sent[row], s.send_until[row] = done, m.send_total[sm]
+    if op[TOKEN]:
+        s.sending[row], s.time[row] = BULK, t + ISSUE_CYCLES
+    else:
+        s.sending[row], s.time[row] = POSTED, done
+        s.shared_free[sm] = max(t, s.shared_free[sm]) + (done - t)  # others fetch nothing meanwhile
+
+
+@njit
 def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
     """Execute the agent's next operation and advance its time."""
     t = s.time[row]
@@ -165,24 +185,7 @@ def _execute(s: Any, m: Any, sm: int, slot: int, row: int) -> None:
         return
     s.row[row] = pc + 1
     if code in (LOAD, STORE, REDUCE):
-        tensor = s.tensors[program, op[SLOT]]
-        offset, page_bytes = s.offsets[pc], op[PAGE_BYTES]
-        if page_bytes:
-            done = _access(m, sm, op, tensor, offset, t, s.items[slot, item, op[BASE] :], page_bytes)
-        else:
-            done = _access(m, sm, op, tensor, s.items[slot, item, op[BASE]] + offset, t, None, 0)
-        if code == LOAD:
-            s.tokens[row, op[TOKEN]] = done
-            s.shared_free[sm] = max(t, s.shared_free[sm]) + s.costs[kind, SHARED_CYCLES]  # the tile's landing
-            s.copy_free[sm] = max(t, s.copy_free[sm]) + s.costs[kind, COPY_CYCLES]
-            s.time[row] = max(t + ISSUE_CYCLES, s.copy_free[sm] - (1 - COPY_WAIT) * s.costs[kind, COPY_CYCLES])
-        elif op[TOKEN]:
-            s.time[row] = t + ISSUE_CYCLES
-            s.sending[row], s.sent[row], s.send_until[row] = BULK, done, m.send_total[sm]
-        else:
-            s.time[row] = done
-            s.sending[row], s.sent[row], s.send_until[row] = POSTED, done, m.send_total[sm]
-            s.shared_free[sm] = max(t, s.shared_free[sm]) + (done - t)
+        _transfer(s, m, sm, s.items[slot, item], row, s.offsets[pc], kind, t)
     elif code == WAIT:
         done = s.tokens[row, op[TOKEN]]
         if done > t:

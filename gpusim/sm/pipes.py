@@ -9,7 +9,7 @@ from typing import Any
 
 from gpusim.counters import C
 from gpusim.jit import njit
-from gpusim.memory.timeline import record_activity
+from gpusim.memory.timeline import TENSOR_BUSY, VECTOR_BUSY, record_activity
 from gpusim.sm.opcodes import (
     A_SECTORS,
     A_SLOT,
@@ -28,8 +28,6 @@ from gpusim.sm.opcodes import (
 )
 
 SHARED_READ_COUNTER = int(C.SHARED_READ)
-TENSOR_BUSY, VECTOR_BUSY = range(2)
-"""Rows of the activity array (`gpusim.memory.state.ACTIVITIES`)."""
 ISSUE_CYCLES = 4.0
 """Cycles an agent spends on issuing an asynchronous operation."""
 JITTER_CYCLES = 96.0

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.traces.problems import stream
 from traces.algorithms import algorithm
 from traces.combine import ROUND, Partials, choose_splits, merge_weights
 from traces.dtypes import DTYPES
 from traces.launch import KernelLaunch
-from traces.ops import Load, Vector, Wait
+from traces.ops import Load, Wait
 from traces.problem import AttentionProblem
 from traces.tensor import TensorTable
 
@@ -68,28 +69,16 @@ def test_do_weights_add_up_to_one_or_to_nothing(lses: list[list[float]]) -> None
 
 
 def under_way(launch: KernelLaunch) -> list[int]:
-    """How many tiles of O are under way whenever the first CTA waits for one."""
+    """How many tiles of O are under way whenever the first CTA waits for one; its first wait is for the LSEs."""
     (item,) = launch.work(0)
-    (program,) = launch.agents(item.matrices(), item.parameters)
-    loads: list[object] = []
-    waited, counts = 0, []
-    value: object = None
-    while True:
-        try:
-            op = program.send(value)
-        except StopIteration:
-            return counts
-        value = None
-        if isinstance(op, Load):
-            value = np.zeros((op.tile.rows, op.tile.cols), np.float32)
-            if op.tile.matrix.slot == 0:
-                loads.append(value)
+    counts, now = [], 0
+    for _, op in stream(launch, item).ops:
+        if isinstance(op, Load) and op.tile.matrix.slot == 0:
+            now += 1
         elif isinstance(op, Wait):
-            if any(op.value is load for load in loads):
-                counts.append(len(loads) - waited)
-                waited += 1
-        elif isinstance(op, Vector):
-            value = op.function(*op.inputs)
+            counts.append(now)
+            now -= len(counts) > 1
+    return counts[1:]
 
 
 @pytest.mark.parametrize("in_flight, splits", [(1, 5), (2, ROUND), (2, ROUND + 3), (4, 3), (4, 2 * ROUND + 1)])
@@ -103,3 +92,11 @@ def test_are_partial_tiles_under_way_in_whole_rounds_and_what_is_left_over_one_b
     assert counts[whole:] == [1] * (splits - whole)
     assert all(1 <= n <= in_flight for n in counts[:whole])
     assert counts[: max(0, whole - in_flight)] == [in_flight] * max(0, whole - in_flight)
+
+
+def test_are_rounds_half_as_long_where_a_thread_has_several_columns() -> None:
+    table = TensorTable()
+    o = table.add("O", (1, 4, 1, 256), DTYPES["fp16"])  # two groups of columns, one after the other
+    half = ROUND // 2
+    counts = under_way(Partials.allocate(table, o, half).combine(o, in_flight=3))
+    assert len(counts) == 2 * half and counts[: 2 * half - 3] == [3] * (2 * half - 3)

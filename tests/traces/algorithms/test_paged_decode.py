@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.traces.decoding import cache_inputs, decode_problems, expected_outputs
-from tests.traces.problems import accesses, assert_within, byte_addresses
+from tests.traces.problems import accesses, assert_within, byte_addresses, stream
 from traces import decoding, numeric
 from traces.algorithms import paged_decode
 from traces.algorithms.paged_decode import VARIANTS
@@ -119,9 +119,8 @@ def test_does_every_group_of_warps_have_the_block_table_before_it_copies_keys() 
     )
     launch = plan.launches[0]
     (item,) = launch.work(0)
-    first, other = launch.agents(item.matrices(), item.parameters)
-    names = [matrix.name for matrix in item.matrices()]
-    before = list(takewhile(lambda op: not (isinstance(op, Load) and names[op.tile.matrix.slot] == "K"), other))
-    assert [op.barrier.name for op in before if isinstance(op, Await)] == ["block table"]
-    waited = next(op for op in first if isinstance(op, Arrive))
-    assert waited.barrier == next(op.barrier for op in before if isinstance(op, Await))
+    first, other = ([op for agent, op in stream(launch, item).ops if agent == number] for number in (0, 1))
+    before = list(takewhile(lambda op: not (isinstance(op, Load) and op.tile.matrix.name == "K"), other))
+    (awaited,) = (op.barrier for op in before if isinstance(op, Await))
+    assert awaited.name == "block table"
+    assert next(op for op in first if isinstance(op, Arrive)).barrier == awaited
