@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from traces.softmax import mask_scores
 from traces.tensor import Matrix, Tensor, TensorTable, View
 
 Array = NDArray[np.float32]
+Item = TypeVar("Item")
 
 INPUTS = ("Q", "K", "V", "O", "LSE", "dO")
 OUTPUTS = ("dQ", "dK", "dV")
@@ -34,10 +35,14 @@ PLACE_CHAIN = 160
 with one CTA of 256 threads on an SM, 1040 to 1180 with four: `python -m kernels_cupy flash2_backward --heads 1
 --seq 4096 --dim 128 --l2 warm --stamps FILE`, and the same with --heads 16."""
 ROW_THREADS = 256
+ROW_WARPS = ROW_THREADS // 32
 ROW_REGISTERS = 40
 """Of the kernels on rows in kernels_cupy (gradient_rows.cu: 32 to 40)."""
-HEADS_AT_ONCE = 2
-"""Query heads whose gradients a CTA loads together when it sums them; fitted to the time of our own kernel."""
+CONVERT_ROUNDS = (2, 1, 1)
+"""Passes of our own `convert` whose loads are under way together, of every four: the compiler unrolls its loop, and
+stores what one round brought when it has sent the next one's loads (nvdisasm of gradient_rows.cu)."""
+SUM_ROUNDS = (1, 1, 2)
+"""Likewise of every four query heads whose gradients are summed."""
 
 
 def probabilities(scores: Array, lse: Array, first_key: int, diagonal: int) -> Array:
@@ -117,18 +122,50 @@ class Operand:
         return whole.window(*kept.get(self.rows, (0, whole.rows)), *kept.get(self.cols, (0, whole.cols)))
 
 
-Rows = Callable[[tuple[Matrix, ...]], Program]
+@dataclass(frozen=True, slots=True)
+class RowWarps:
+    """Warps of a CTA that work on its rows and wait for no others: one of its eight, or (`count` 1) all together.
+
+    Attributes:
+        number, count: which of how many.
+        at_once: rows that the CTA has under way; 0: all of its own.
+    """
+
+    number: int
+    count: int
+    at_once: int
+
+    def find_place(self) -> Vector:
+        """What these warps do before their first load."""
+        return find_place(PLACE_CHAIN, ROW_THREADS // self.count)
+
+    def passes(self, rows: int) -> list[tuple[int, int]]:
+        """(first row, rows) of each of their passes over a CTA's `rows` rows."""
+        step, found = self.at_once or max(1, rows), []
+        for row in range(0, rows, step):
+            length = min(step, rows - row)
+            first, end = (length * number // self.count for number in (self.number, self.number + 1))
+            if end > first:
+                found.append((row + first, end - first))
+        return found
 
 
-def row_kernel(name: str, tensors: Sequence[Tensor], rows: int, tile: int, program: Rows) -> KernelLaunch:
+Rows = Callable[[tuple[Matrix, ...], RowWarps], Program]
+
+
+def row_kernel(
+    name: str, tensors: Sequence[Tensor], rows: int, tile: int, program: Rows, at_once: int = 0
+) -> KernelLaunch:
     """A kernel whose CTAs take `tile` of `rows` rows each of every tensor: grid (blocks, batch, heads), blocks fastest.
 
     Args:
         rows: of a head. A tensor [.., .., 1, rows] gives a piece of its only row; an expanded one all rows from the
             first part's piece to the last part's.
+        at_once: rows that a CTA has under way, shared by its warps; 0: all of its own, by all warps together.
     """
     batch, heads = tensors[0].batch, tensors[0].heads
     blocks = -(-rows // tile)
+    warps = ROW_WARPS if at_once else 1
 
     def view(tensor: Tensor, b: int, h: int, row: int) -> View:
         whole = tensor.view(b, h)
@@ -142,26 +179,19 @@ def row_kernel(name: str, tensors: Sequence[Tensor], rows: int, tile: int, progr
         return [WorkItem(tuple(view(t, b, h, block * tile) for t in tensors), ())]
 
     def agents(matrices: tuple[Matrix, ...], parameters: tuple[int, ...]) -> tuple[Program, ...]:
-        return (program(matrices),)
+        return tuple(program(matrices, RowWarps(number, warps, at_once)) for number in range(warps))
 
     resources = CtaResources(ROW_THREADS, ROW_REGISTERS, 0)
-    return KernelLaunch(name, batch * heads * blocks, resources, work, agents, warps=ROW_THREADS // 32)
-
-
-def passes(rows: int, at_once: int) -> Iterator[tuple[int, int]]:
-    """(first row, rows) of each pass of a CTA over its rows; `at_once` 0: all in one."""
-    step = at_once or max(1, rows)
-    for row in range(0, rows, step):
-        yield row, min(step, rows - row)
+    return KernelLaunch(name, batch * heads * blocks, resources, work, agents, warps=ROW_WARPS // warps)
 
 
 def preprocess(t: GradientTensors, tile: int, at_once: int = 0) -> KernelLaunch:
     """D = rowsum(dO O), and zeros where dQ is summed. A CTA has `at_once` rows (0: all of its own) under way."""
 
-    def program(matrices: tuple[Matrix, ...]) -> Program:
+    def program(matrices: tuple[Matrix, ...], mine: RowWarps) -> Program:
         o, do, d, dq_sum = matrices
-        yield find_place(PLACE_CHAIN, ROW_THREADS)
-        for row, rows in passes(o.rows, at_once):
+        yield mine.find_place()
+        for row, rows in mine.passes(o.rows):
             o_tile = yield Load(o.tile(row, rows))
             do_tile = yield Load(do.tile(row, rows))
             yield Wait(o_tile)
@@ -172,17 +202,18 @@ def preprocess(t: GradientTensors, tile: int, at_once: int = 0) -> KernelLaunch:
                 instructions=2 * rows * o.cols,
             )
             yield Store(d.tile(0, 1, row, rows), sums)
-        yield Store(dq_sum.tile(0, dq_sum.rows), np.zeros((dq_sum.rows, dq_sum.cols), np.float32))
+        for row, rows in mine.passes(dq_sum.rows):
+            yield Store(dq_sum.tile(row, rows), np.zeros((rows, dq_sum.cols), np.float32))
 
-    return row_kernel("row_sums", (t.o, t.do, t.d, t.dq_sum), t.problem.seq, tile, program)
+    return row_kernel("row_sums", (t.o, t.do, t.d, t.dq_sum), t.problem.seq, tile, program, at_once)
 
 
 def zero(name: str, tensor: Tensor, tile: int) -> KernelLaunch:
     """A kernel that clears a tensor."""
 
-    def program(matrices: tuple[Matrix, ...]) -> Program:
+    def program(matrices: tuple[Matrix, ...], mine: RowWarps) -> Program:
         (x,) = matrices
-        yield find_place(PLACE_CHAIN, ROW_THREADS)
+        yield mine.find_place()
         yield Store(x.tile(0, x.rows), np.zeros((x.rows, x.cols), np.float32))
 
     return row_kernel(name, (tensor,), tensor.rows, tile, program)
@@ -191,19 +222,41 @@ def zero(name: str, tensor: Tensor, tile: int) -> KernelLaunch:
 def convert(name: str, source: Tensor, target: Tensor, tile: int, scale: float = 1.0, at_once: int = 0) -> KernelLaunch:
     """target = scale x source, in the target's format. A CTA has `at_once` rows (0: all of its own) under way."""
 
-    def program(matrices: tuple[Matrix, ...]) -> Program:
+    def program(matrices: tuple[Matrix, ...], mine: RowWarps) -> Program:
         total, result = matrices
-        yield find_place(PLACE_CHAIN, ROW_THREADS)
-        for row, rows in passes(total.rows, at_once):
-            values = yield Load(total.tile(row, rows))
-            yield Wait(values)
-            instructions = 2 * rows * total.cols
-            scaled = yield Vector(
-                lambda x: x * np.float32(scale), (values,), instructions=instructions, elementwise=True
-            )
-            yield Store(result.tile(row, rows), scaled)
+        yield mine.find_place()
+        scaled: list[tuple[tuple[int, int], Any]] = []
+        todo = mine.passes(total.rows)
+        left = len(todo) % sum(CONVERT_ROUNDS)
+        for together in (*rounds(todo[:left], (1,)), *rounds(todo[left:], CONVERT_ROUNDS)):
+            loaded = []
+            for rows in together:
+                loaded.append((rows, (yield Load(total.tile(*rows)))))
+            for rows, values in scaled:
+                yield Store(result.tile(*rows), values)
+            scaled = []
+            for rows, values in loaded:
+                yield Wait(values)
+                instructions = 2 * rows[1] * total.cols
+                value = yield Vector(
+                    lambda x: x * np.float32(scale), (values,), instructions=instructions, elementwise=True
+                )
+                scaled.append((rows, value))
+        for rows, values in scaled:
+            yield Store(result.tile(*rows), values)
 
-    return row_kernel(name, (source, target), target.rows, tile, program)
+    return row_kernel(name, (source, target), target.rows, tile, program, at_once)
+
+
+def rounds(items: Sequence[Item], sizes: Sequence[int]) -> Iterator[Sequence[Item]]:
+    """The items in groups of `sizes`, again and again; what is left of the last sizes one by one."""
+    first, step = 0, sum(sizes)
+    while first + step <= len(items):
+        for size in sizes:
+            yield items[first : first + size]
+            first += size
+    for last in range(first, len(items)):
+        yield items[last : last + 1]
 
 
 def sum_heads(p: AttentionProblem, expanded: Tensor, target: Tensor, tile: int, at_once: int = 0) -> list[KernelLaunch]:
@@ -214,14 +267,14 @@ def sum_heads(p: AttentionProblem, expanded: Tensor, target: Tensor, tile: int, 
     if p.group == 1:
         return []
 
-    def program(matrices: tuple[Matrix, ...]) -> Program:
+    def program(matrices: tuple[Matrix, ...], mine: RowWarps) -> Program:
         result, parts = matrices
-        yield find_place(PLACE_CHAIN, ROW_THREADS)
-        for row, rows in passes(result.rows, at_once):
+        yield mine.find_place()
+        for row, rows in mine.passes(result.rows):
             total: Any = np.zeros((rows, result.cols), np.float32)
-            for first in range(0, p.group, HEADS_AT_ONCE):
+            for heads in rounds(range(p.group), SUM_ROUNDS):
                 loaded = []
-                for head in range(first, min(first + HEADS_AT_ONCE, p.group)):
+                for head in heads:
                     loaded.append((yield Load(parts.tile(head * p.seq_kv + row, rows))))
                 for part in loaded:
                     yield Wait(part)
@@ -229,4 +282,4 @@ def sum_heads(p: AttentionProblem, expanded: Tensor, target: Tensor, tile: int, 
                     total = yield Vector(np.add, (total, part), instructions=instructions, elementwise=True)
             yield Store(result.tile(row, rows), total)
 
-    return [row_kernel(f"sum_{target.name}", (target, expanded), p.seq_kv, tile, program)]
+    return [row_kernel(f"sum_{target.name}", (target, expanded), p.seq_kv, tile, program, at_once)]

@@ -11,7 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from experiments.micro.pattern import ACCESS_BYTES, MIB, Pattern, buffer, every, groups_of, kernel, readers, writers
+from experiments.micro.pattern import (
+    ACCESS_BYTES,
+    GROUP,
+    MIB,
+    Pattern,
+    buffer,
+    every,
+    groups_of,
+    kernel,
+    readers,
+    writers,
+)
 from traces.launch import KernelLaunch, WorkItem
 from traces.tensor import Tensor, TensorTable
 
@@ -25,6 +36,8 @@ SHIFT = 37
 DEPTH = 4
 """Accesses of a thread in flight: the loop is unrolled by four."""
 WRITE_THREADS = 256
+FEW_CTAS = 24
+"""Of a grid of so many some are on SMs of either partition."""
 
 
 def reads(mib: int, passes: int = PASSES, ctas: int = CTAS) -> Pattern:
@@ -67,17 +80,20 @@ def read_passes(
     def work(cta: int) -> tuple[WorkItem, ...]:
         return tuple(WorkItem((every(data, (cta + shift * r) % ctas, ctas, rows),), ()) for r in range(passes))
 
-    return kernel(name, ctas, THREADS, work, readers(groups_of(THREADS), DEPTH))
+    return kernel(name, ctas, THREADS, work, readers(groups_of(THREADS, GROUP), DEPTH))
 
 
 def read_all(mib: int, ctas: int = CTAS) -> Pattern:
-    """Each of `ctas` CTAs reads the whole buffer, twice in a row."""
+    """Each of `ctas` CTAs reads the whole buffer, when a few on either partition have read it.
+
+    Measured after a launch of the same kind; what that leaves in the L2 is what these few leave.
+    """
     table = TensorTable()
     data = buffer(table, "buffer", mib * MIB, THREADS * ACCESS_BYTES)
     item = (WorkItem((every(data, 0, 1),), ()),)
-    names = ("read_all_first", "read_all")
     agents = readers(groups_of(THREADS), DEPTH)
-    launches = tuple(kernel(name, ctas, THREADS, lambda cta: item, agents) for name in names)
+    sizes = (("read_all_first", min(ctas, FEW_CTAS)), ("read_all", ctas))
+    launches = tuple(kernel(name, count, THREADS, lambda cta: item, agents) for name, count in sizes)
     return Pattern(f"read_all of {mib} MiB", table.tensors, launches)
 
 
@@ -93,4 +109,4 @@ def _write(name: str, data: Tensor, rows: int, reading_ctas: int) -> KernelLaunc
         width = data.cols // part
         return (WorkItem((view.window(0, view.rows, quarter * width, width),), ()),)
 
-    return kernel(name, reading_ctas * part, WRITE_THREADS, work, writers(groups_of(WRITE_THREADS), DEPTH))
+    return kernel(name, reading_ctas * part, WRITE_THREADS, work, writers(groups_of(WRITE_THREADS, GROUP), DEPTH))

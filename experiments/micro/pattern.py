@@ -1,9 +1,10 @@
 """What all patterns share: a buffer in rows, views that pick every n-th row, and the streaming programs.
 
-A row is what the threads of one CTA touch with one 16-byte access each (1024 threads: 16 KiB). A CTA's threads act in
-groups of eight warps, each an agent of its own: a group issues `depth` accesses per thread, waits for all of them, and
-goes on, as an unrolled grid-stride loop does. So a CTA has depth x threads x access bytes in flight at most, and groups
-do not wait for each other. A reading loop adds each word to a sum, or the compiler would drop the loads.
+A row is what the threads of one CTA touch with one 16-byte access each (1024 threads: 16 KiB). Each warp is an agent
+of its own: it issues `depth` accesses per thread, waits for all of them, and goes on, as an unrolled grid-stride loop
+does. So a CTA has depth x threads x access bytes in flight at most, and warps do not wait for each other. Where a
+pattern is long, an agent stands for eight warps that do (`GROUP`). A reading loop adds each word to a sum, or the
+compiler would drop the loads.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from traces.tensor import Matrix, Tensor, TensorTable, View
 
 __all__ = [
     "ACCESS_BYTES",
-    "GROUP_THREADS",
+    "GROUP",
     "MIB",
     "Pattern",
     "buffer",
@@ -35,8 +36,9 @@ ACCESS_BYTES = 16
 """Bytes of one thread's access (`ld.global.cg.v4`)."""
 INSTRUCTIONS = 2
 """Instructions of a reading loop per access, besides adding each word to a running sum."""
-GROUP_THREADS = 256
-"""Threads that an agent stands for. Half as many give the same times within 1 % and cost twice the events."""
+WARP_THREADS = 32
+GROUP = 8
+"""Warps that an agent stands for in long patterns. They wait for the last refresh that any of their lines met."""
 ELEMENT = dtype("fp32")
 
 
@@ -70,9 +72,9 @@ def every(tensor: Tensor, first: int, step: int, rows: int | None = None) -> Vie
     return View(tensor, 0, 0, first, 0, count, tensor.cols, tensor.base + first * row_bytes, step * row_bytes)
 
 
-def groups_of(threads: int) -> int:
-    """Agents that stand for a CTA of `threads` threads."""
-    return max(1, threads // GROUP_THREADS)
+def groups_of(threads: int, warps: int = 1) -> int:
+    """Agents that stand for a CTA of `threads` threads, each for so many `warps`."""
+    return max(1, threads // (warps * WARP_THREADS))
 
 
 def kernel(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.micro.pattern import ACCESS_BYTES, MIB, Pattern, buffer, groups_of, kernel, readers, writers
+from experiments.micro.pattern import ACCESS_BYTES, GROUP, MIB, Pattern, buffer, groups_of, kernel, readers, writers
 from traces.launch import Agents, KernelLaunch, WorkItem
 from traces.tensor import Tensor, TensorTable
 
@@ -29,7 +29,8 @@ def writeback(sizes_mib: Sequence[int], ctas: int = CTAS, evict_mib: int = EVICT
     row_bytes = THREADS * ACCESS_BYTES
     data = buffer(table, "buffer", max(sizes_mib) * MIB, row_bytes)
     other = buffer(table, "other", evict_mib * MIB, row_bytes)
-    read, write = readers(groups_of(THREADS), DEPTH), writers(groups_of(THREADS), DEPTH)
+    groups = groups_of(THREADS, GROUP)
+    read, write = readers(groups, DEPTH), writers(groups, DEPTH)
     launches = [_pieces("evict", other, other.rows, 0, ctas, read)]
     for mib in sizes_mib:
         rows = mib * MIB // row_bytes

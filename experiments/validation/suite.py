@@ -8,6 +8,7 @@ from pathlib import Path
 from experiments.measurements import folder_of
 from experiments.validation.capacity_study import read_all_study, reads_study
 from experiments.validation.curve import Curve
+from experiments.validation.fabric_study import fabric_studies
 from experiments.validation.public_study import public_studies
 from experiments.validation.speed_study import speed_studies
 from experiments.validation.study import Study, chosen
@@ -23,7 +24,13 @@ CARDS = {"h200": "", "v100-sxm2": "v100", "a100-80gb-sxm": "a100", "h100-pcie": 
 
 def measured_studies(folder: Path) -> list[Study]:
     """The studies of a folder of measurements, as `python -m kernels_cupy.calibrate` makes it."""
-    return [reads_study(folder), read_all_study(folder), *write_studies(folder), *speed_studies(folder)]
+    return [
+        reads_study(folder),
+        read_all_study(folder),
+        *write_studies(folder),
+        *speed_studies(folder),
+        *fabric_studies(folder),
+    ]
 
 
 def studies_for(gpu: GpuSpec, only: str = "", folder: Path | None = None) -> list[Study]:

@@ -1,12 +1,13 @@
 """A tile access: every line of it through the L1, or straight to the L2 (`gpusim.memory.l2`).
 
-`read_tile` and `write_tile` are the only entries. Both walk the tile in chunks of 4 KiB (a chunk is what an SM may have
-outstanding) and count as they go.
+`read_tile` and `write_tile` are the only entries. Both walk the tile line by line and count as they go.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from gpusim.counters import C
 from gpusim.jit import njit
@@ -15,11 +16,9 @@ from gpusim.memory.l2.read import read_line
 from gpusim.memory.l2.reduce import reduce_line
 from gpusim.memory.l2.slice_hash import place
 from gpusim.memory.l2.write import write_line
-from gpusim.memory.sizes import CHUNK_BYTES, LINE_BYTES, THROUGH_L1
+from gpusim.memory.sizes import THROUGH_L1
 from gpusim.memory.timeline import record_bytes, record_hits
 from gpusim.memory.uplink import send
-
-CHUNK_LINES = CHUNK_BYTES // LINE_BYTES
 
 SM_READ, SM_WRITE, L2_READ, L2_WRITE = int(C.SM_READ), int(C.SM_WRITE), int(C.L2_READ), int(C.L2_WRITE)
 L2_HIT, L2_MISS, FABRIC_READ, FABRIC_WRITE = int(C.L2_HIT), int(C.L2_MISS), int(C.FABRIC_READ), int(C.FABRIC_WRITE)
@@ -66,26 +65,21 @@ def _walk(
     pages: Any = None,
     page_bytes: int = 0,
 ) -> tuple[float, float]:
-    """Access runs of bytes (see `run_start`) line by line, keeping no more than the SM's limit outstanding.
+    """Access runs of bytes (see `run_start`) line by line.
 
     With `adding` None they are read, with 0 written, else added to what is there, which takes a slice `adding` cycles
     per sector. (None is a type, which Numba compiles apart: reads have no code of writes among them.)
 
-    Every `CHUNK_LINES` lines make a chunk. One that is read is issued when the one `inflight_slots` before it is back;
-    one that is written, when the L2 has taken the one two before.
+    An SM has `inflight_slots` lines outstanding. They take slots in turn, and a line is asked for when the one before
+    it in its slot is back: one that waits for a refresh holds up none but that one.
 
     Returns:
-        (when the last data is there or the last write accepted, when the last chunk was issued).
+        When the first and the last data leave the L2 for the SM, or it has taken the first and the last write.
     """
     partition = m.partition_of_sm[sm]
     ring = sm * m.inflight_slots
-    slot = m.inflight_next[sm]
-    issue = now
-    if adding is None:
-        issue = max(now, m.inflight[ring + slot])
-    taken = done = issue
-    worst = now
-    in_chunk = 0
+    slot, delay = m.inflight_next[sm], m.request_delay[sm]
+    first, last = np.inf, now
     for r in range(runs):
         start = run_start(address, r, pitch, pages, page_bytes)
         last_byte = start + run_bytes - 1
@@ -94,39 +88,28 @@ def _walk(
         tag, set_index = place(line, m.sets, m.slice_hash)
         left_in_tag = m.sets - (line - tag * m.sets)
         while line <= last_line:
-            if in_chunk == CHUNK_LINES:
-                if adding is None:
-                    m.inflight[ring + slot] = done
-                    slot = slot + 1 if slot + 1 < m.inflight_slots else 0
-                    issue = max(issue, m.inflight[ring + slot])
-                else:
-                    issue = max(issue, taken)
-                    taken = done
-                worst = max(worst, done)
-                done = issue
-                in_chunk = 0
-            in_chunk += 1
             mask = 15
             if line == first_line:
                 mask = (mask << ((start >> 5) & 3)) & 15
             if line == last_line:
                 mask &= 15 >> (3 - ((last_byte >> 5) & 3))
             if adding is None:
-                if flags is None:
-                    ready = read_line(m, sm, line, tag, set_index, mask, None, now, issue, merging, tally)
-                else:
-                    if flags >= THROUGH_L1:
-                        mask = l1_misses(m, sm, line, mask, tally)
-                    ready = issue + m.l1_latency
-                    if mask:
-                        hint = flags & (THROUGH_L1 - 1)
-                        ready = read_line(m, sm, line, tag, set_index, mask, hint, now, issue, merging, tally)
+                ready = now + m.l1_latency
+                if flags is not None and flags >= THROUGH_L1:
+                    mask = l1_misses(m, sm, line, mask, tally)
+                if mask:
+                    hint = None if flags is None else flags & (THROUGH_L1 - 1)
+                    issue = max(now, m.inflight[ring + slot]) + delay
+                    ready = read_line(m, sm, line, tag, set_index, mask, hint, now, issue, merging, tally)
+                    m.inflight[ring + slot] = ready
+                    slot = slot + 1 if slot + 1 < m.inflight_slots else 0
             elif adding:
-                ready = max(issue, now + reduce_line(m, partition, line, tag, set_index, mask, adding, now, tally))
+                ready = now + reduce_line(m, partition, line, tag, set_index, mask, adding, now, tally)
             else:
-                ready = max(issue, now + write_line(m, partition, line, tag, set_index, mask, now, tally))
-            if ready > done:
-                done = ready
+                ready = now + write_line(m, partition, line, tag, set_index, mask, now, tally)
+            if mask:  # not all of it was in the L1
+                first = min(first, ready)
+            last = max(last, ready)
             line += 1
             set_index += 1
             left_in_tag -= 1
@@ -135,10 +118,8 @@ def _walk(
                 left_in_tag = m.sets
             elif set_index == m.sets:
                 set_index = 0
-    if adding is None:
-        m.inflight[ring + slot] = done
-        m.inflight_next[sm] = slot + 1 if slot + 1 < m.inflight_slots else 0
-    return max(worst, done), issue
+    m.inflight_next[sm] = slot
+    return first, last
 
 
 @njit
@@ -179,25 +160,28 @@ def read_tile(
         length = (run_bytes if share == shares - 1 else min(run_bytes, piece * (share + 1))) - start
         count = 1
     else:
-        first, length = runs * share // shares, run_bytes
-        count, start = runs * (share + 1) // shares - first, first * pitch
-    worst, first_byte = now, address + start
+        first_run, length = runs * share // shares, run_bytes
+        count, start = runs * (share + 1) // shares - first_run, first_run * pitch
+    first = last = now
+    first_byte = address + start
     if length <= 0:
         pass
     elif m.plain_lru and flags == 0:
-        worst = _walk(m, sm, first_byte, count, length, pitch, now, tally, None, merging, None, pages, page_bytes)[0]
+        first, last = _walk(m, sm, first_byte, count, length, pitch, now, tally, None, merging, None, pages, page_bytes)
     else:
-        worst = _walk(m, sm, first_byte, count, length, pitch, now, tally, None, merging, flags, pages, page_bytes)[0]
+        first, last = _walk(
+            m, sm, first_byte, count, length, pitch, now, tally, None, merging, flags, pages, page_bytes
+        )
     delivered = sectors_of(address, runs, run_bytes, pitch, pages, page_bytes)
     crossing = tally[L1_MISS] if flags >= THROUGH_L1 else delivered
-    end = worst
+    end = last
     if crossing:
-        port = max(m.port_free[sm], now + m.l2_latency) + crossing * m.port_cycles
+        port = max(m.port_free[sm], first) + crossing * m.port_cycles
         m.port_free[sm] = port
         gpc = m.gpc_of_sm[sm]
-        link = max(m.gpc_free[gpc], now + m.l2_latency) + tally[L2_READ] * m.gpc_cycles
+        link = max(m.gpc_free[gpc], first) + tally[L2_READ] * m.gpc_cycles
         m.gpc_free[gpc] = link
-        end = max(worst, port, link)
+        end = max(last, port, link)
     _count(m, tensor, now, end, tally)
     m.counters[tensor, SM_READ] += crossing
     m.counters[tensor, SHARED_WRITE] += delivered
@@ -221,7 +205,8 @@ def write_tile(
 ) -> float:
     """Write a tile from SM `sm`, or add it to what is there; returns the cycle at which the SM has sent all of it.
 
-    That is as things stand: if others send meanwhile it is later (`gpusim.memory.uplink.still_sending`).
+    It has when the L2 has taken all, which may wait for the fabric or for victims. That is as things stand: if others
+    send meanwhile it is later (`gpusim.memory.uplink.still_sending`).
 
     `pages` as in `read_tile`. What is added is sent line by line, or `by_fragments`, sector by sector.
     """
@@ -232,9 +217,9 @@ def write_tile(
         port_cycles, slice_cycles = m.fragment_port_cycles, m.fragment_cycles
     elif adding:
         port_cycles, slice_cycles = m.reduce_port_cycles, m.reduce_cycles
-    sent = _walk(m, sm, address, runs, run_bytes, pitch, now, tally, slice_cycles, False, None, pages, page_bytes)[1]
+    taken = _walk(m, sm, address, runs, run_bytes, pitch, now, tally, slice_cycles, False, None, pages, page_bytes)[1]
     count = tally[L2_WRITE]
-    end = max(sent, send(m, sm, count * port_cycles, now))
+    end = max(taken, send(m, sm, count * port_cycles, now))
     _count(m, tensor, now, end, tally)
     m.counters[tensor, SM_WRITE] += count
     return end

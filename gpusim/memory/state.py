@@ -15,6 +15,7 @@ from numba.experimental import structref
 
 from gpusim.counters import COUNTERS, LEVELS, C
 from gpusim.memory import l1, memory_side, uplink
+from gpusim.memory.distance import request_delays
 from gpusim.memory.hbm.reservations import HBM_FIELDS, hbm_values
 from gpusim.memory.hbm.rules import Rules
 from gpusim.memory.hbm.timing import forget_times
@@ -24,7 +25,7 @@ from gpusim.memory.l2.residue import leave_dirty, residue
 from gpusim.memory.l2.slice_hash import lines_at
 from gpusim.memory.l2.tags import DIRTY, EMPTY, POPCOUNT
 from gpusim.memory.l2.write import clean_oldest
-from gpusim.memory.sizes import CHUNK_BYTES, LINE_BYTES, SECTOR_BYTES
+from gpusim.memory.sizes import LINE_BYTES, SECTOR_BYTES
 from gpusim.spec import GpuSpec
 from traces.tensor import ALIGNMENT_BYTES, Tensor
 
@@ -45,12 +46,13 @@ FIELDS: list[tuple[str, Any]] = [
     ("port_free", _F64),
     ("gpc_free", _F64),
     ("slice_free", _F64),
-    ("fabric_free", _F64),
-    ("inflight", _F64),  # per SM a ring of completion times, one per chunk
+    ("fabric_free", _F64),  # by the partition that sends
+    ("inflight", _F64),  # per SM a ring of slots for lines that it waits for: when each is free
     ("inflight_next", _I64),
     ("inflight_slots", _INT),
     # latencies
     ("l2_latency", _FLOAT),
+    ("request_delay", _F64),  # per SM, on top of it
     ("fabric_latency", _FLOAT),
     ("dram_latency", _FLOAT),  # beyond the L2's
     *HBM_FIELDS,
@@ -211,7 +213,7 @@ def _typed(value: Any, kind: Any) -> Any:
 
 def _servers(gpu: GpuSpec) -> dict[str, Any]:
     sm, l2 = gpu.sm, gpu.l2
-    slots = max(1, sm.max_inflight_bytes // CHUNK_BYTES)
+    slots = max(1, sm.max_inflight_bytes // LINE_BYTES)
     far = (l2.partitions - 1) / l2.partitions
     return {
         "port_cycles": SECTOR_BYTES / sm.read_port_bytes_per_clk,
@@ -231,6 +233,7 @@ def _servers(gpu: GpuSpec) -> dict[str, Any]:
         "inflight_next": np.zeros(sm.count, np.int64),
         "inflight_slots": slots,
         "l2_latency": l2.latency_cycles,
+        "request_delay": request_delays(gpu),
         "fabric_latency": gpu.noc.fabric_latency_cycles,
         # What is measured is the mean over near and far homes, of which the far ones add the fabric's latency.
         "dram_latency": max(0.0, gpu.hbm.latency_cycles - l2.latency_cycles - gpu.noc.fabric_latency_cycles * far),

@@ -52,6 +52,8 @@ DEFAULTS: Mapping[str, tuple[Any, str]] = {
     "noc.cpc_uplink": (1.0, "default: as much as its SMs can send"),
     "noc.gpc_uplink": (1.0, "default: as much as its SMs can send"),
     "noc.uplink": (1.0, "default: as much as all SMs can send"),
+    "noc.cpc_step": (0, "default: all SMs as far from the L2"),
+    "noc.tpc_step": (0, "default: all SMs as far from the L2"),
     "memory_side_cache.size": (0, "default: none"),
     "memory_side_cache.ways": (16, "estimate"),
     "memory_side_cache.bandwidth": ("inf", "default: no bottleneck"),

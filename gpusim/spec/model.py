@@ -184,8 +184,11 @@ class NocSpec:
         gpc_port_bytes_per_clk: what the SMs of a GPC together receive from the L2, bytes per SM cycle.
         cpc_uplink, gpc_uplink, uplink: what the SMs of a CPC, of a GPC and all of them can send to the L2 together, as
             shares of what they could one by one (a large CPC's, an average GPC's).
-        fabric_bytes_per_s: bandwidth between the L2 partitions, all directions together, bytes/s (may be inf).
+        fabric_bytes_per_s: bandwidth between the L2 partitions, all directions together, each having an equal part to
+            itself, bytes/s (may be inf).
         fabric_latency_cycles: extra latency of a request that crosses, there and back.
+        cpc_step_cycles: how much longer requests take to the L2 from each next CPC of a GPC,
+        tpc_step_cycles: and how much less from each next TPC of a CPC.
     """
 
     coalescer: str = field(metadata=key("coalescer", choice(*COALESCERS)))
@@ -197,6 +200,8 @@ class NocSpec:
     uplink: float = field(metadata=key("uplink", parse_fraction))
     fabric_bytes_per_s: float = field(metadata=key("fabric_bandwidth", parse_bandwidth))
     fabric_latency_cycles: float = field(metadata=key("fabric_latency", parse_cycles))
+    cpc_step_cycles: float = field(metadata=key("cpc_step", parse_cycles))
+    tpc_step_cycles: float = field(metadata=key("tpc_step", parse_cycles))
 
     def __post_init__(self) -> None:
         at_least(1, "noc", {"merge_width": self.merge_width})

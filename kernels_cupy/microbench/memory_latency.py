@@ -34,9 +34,9 @@ def measure(bench: Bench) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     counts = np.zeros(MOST_CYCLES // BIN_CYCLES + 1, np.int64)
     for _ in range(LAUNCHES):
         lines = cupy.asarray(order.permutation(buffer_bytes // LINE_BYTES)[:READS].astype(np.uint32))
-        took, when = cupy.zeros(READS, np.uint32), cupy.zeros(READS, np.uint32)
+        took = cupy.zeros(READS, np.uint32)
         other += 1
-        bench.kernel("read_lines")((1,), (1,), (data, lines, np.int32(READS), took, when))
+        bench.kernel("read_lines")((1,), (1,), (data, lines, np.int32(READS), took))
         counts += np.bincount(np.minimum(took.get(), MOST_CYCLES) // BIN_CYCLES, minlength=len(counts))
     return counts
 

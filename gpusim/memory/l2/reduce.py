@@ -37,7 +37,7 @@ def reduce_line(
     if home != partition:
         tally[FABRIC_WRITE] += sectors
         wait = max(wait, queue(m.slice_free, partition * m.slices + slice_index, now, sectors * m.slice_cycles))
-        wait = max(wait, queue(m.fabric_free, home, now, sectors * m.fabric_cycles))
+        wait = max(wait, queue(m.fabric_free, partition, now, sectors * m.fabric_cycles))
     held = 0
     if m.cached:
         for other in range(m.partitions):

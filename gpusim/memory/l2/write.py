@@ -102,7 +102,7 @@ def write_line(m: Any, partition: int, line: int, tag: int, set_index: int, mask
     wait = queue(m.slice_free, partition * m.slices + slice_index, now, sectors * m.slice_cycles)
     if home != partition:
         tally[FABRIC_WRITE] += sectors
-        wait = max(wait, queue(m.fabric_free, home, now, sectors * m.fabric_cycles))
+        wait = max(wait, queue(m.fabric_free, partition, now, sectors * m.fabric_cycles))
         if m.cached:
             wait = max(wait, take(m, partition, tag, set_index, mask, now)[1])
     if m.cached:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from experiments.micro import capacity, chase, merging, scaling, volume, writeback
+from experiments.micro import capacity, chase, fabric, merging, scaling, volume, writeback
 from experiments.micro.pattern import MIB, Pattern, every
 from gpusim.machine import simulate
 from gpusim.spec import GpuSpec, load_gpu
@@ -77,7 +77,18 @@ def test_are_the_rows_written_once_by_the_small_ctas() -> None:
 
 
 def test_does_every_cta_read_all(gpu: GpuSpec) -> None:
-    assert _moved(capacity.read_all(1), gpu) == dict.fromkeys(("read_all_first", "read_all"), (264 * MIB, 0))
+    few = capacity.FEW_CTAS
+    assert _moved(capacity.read_all(1), gpu) == {"read_all_first": (few * MIB, 0), "read_all": (264 * MIB, 0)}
+    assert {gpu.sm.partition_of_sm[sm] for sm in gpu.sm.placement(few)} == {0, 1}
+
+
+@pytest.mark.parametrize(("readers", "writers"), (("one", ""), ("", "both"), ("one", "other"), ("both", "both")))
+def test_do_sms_of_partitions_read_and_write_their_shares(gpu: GpuSpec, readers: str, writers: str) -> None:
+    of_sm = gpu.sm.partition_of_sm
+    sms = {"": [], "both": list(range(gpu.sm.count))}
+    sms |= {name: [sm for sm, own in enumerate(of_sm) if own == number] for number, name in enumerate(("one", "other"))}
+    pattern = fabric.read_and_write(sms[readers], sms[writers], 2, 1, gpu.sm.cta_order)
+    assert _moved(pattern, gpu) == {"read_and_write": (2 * MIB if readers else 0, MIB if writers else 0)}
 
 
 def test_are_evicted_and_written_bytes_those_of_the_steps(gpu: GpuSpec) -> None:

@@ -19,6 +19,6 @@ def tensors(*sizes: int) -> tuple[Tensor, ...]:
 
 
 def system(*overrides: str, sizes: tuple[int, ...] = (MIB, MIB, MIB)) -> MemorySystem:
-    """An H200 of 8 SMs, four on each L2 partition, without merging, changed by `overrides`."""
-    gpu = load_gpu("h200", ["sm.count=8", "noc.coalescer=none", *overrides])
+    """An H200 of 8 SMs, four on each L2 partition and all as far from it, without merging, changed by `overrides`."""
+    gpu = load_gpu("h200", ["sm.count=8", "noc.coalescer=none", "noc.cpc_step=0", "noc.tpc_step=0", *overrides])
     return MemorySystem(gpu, tensors(*sizes))

@@ -153,7 +153,7 @@ def test_does_a_tile_that_lands_hold_back_what_is_fetched_from_shared_memory(row
 @pytest.mark.parametrize("stored", (256, 4096))
 def test_do_loads_of_warps_take_turns_with_the_stores_of_others(stored: int, instruction: str) -> None:
     """The second CTA loads 128 KiB from a warm L2 while the first stores less, or more than that."""
-    loaded = 1024
+    loaded, gpu = 1024, one_sm("l2.slice_bandwidth=4096B/clk")  # where they would meet again
 
     def first(a: Matrix) -> Program:
         yield Store(a.tile(0, stored), np.zeros((stored, a.cols), np.float32))
@@ -164,14 +164,14 @@ def test_do_loads_of_warps_take_turns_with_the_stores_of_others(stored: int, ins
 
     def taken(program: Callable[[Matrix], Program]) -> float:
         plan = toy_of_two(program, second, instruction)
-        kernel = simulate(plan, one_sm(), l2="warm", check=True, record_ctas=True).kernels[0]
+        kernel = simulate(plan, gpu, l2="warm", check=True, record_ctas=True).kernels[0]
         assert kernel.cta_times is not None
         return float(kernel.cta_times.duration_cycles[1])
 
     def idle(a: Matrix) -> Program:
         yield Vector(lambda: None, (), chain=1)
 
-    waits = min(stored, loaded) * ROW_BYTES / one_sm().sm.write_port_bytes_per_clk if instruction == "mma_sync" else 0.0
+    waits = min(stored, loaded) * ROW_BYTES / gpu.sm.write_port_bytes_per_clk if instruction == "mma_sync" else 0.0
     assert taken(first) - taken(idle) == pytest.approx(waits, abs=100), "what TMA copies has a way of its own"
 
 
