@@ -4,7 +4,5 @@ from __future__ import annotations
 
 LINE_BYTES = 128
 SECTOR_BYTES = 32
-CHUNK_BYTES = 4096
-"""Unit in which an SM's outstanding requests are limited."""
 THROUGH_L1 = 4
 """Added to a load's hint (`gpusim.memory.l2.policies`) when it goes through the L1."""
