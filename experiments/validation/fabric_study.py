@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from experiments.micro.fabric import read_and_write
 from experiments.validation.curve import HOLD_OUT, Curve, Point
 from experiments.validation.study import Advance, Study, run, seconds, stepped
 from gpusim.spec import GpuSpec
+from kernels_cupy.commented_csv import read_rows
 
 __all__ = ["fabric_studies"]
 
@@ -27,8 +27,7 @@ def _simulate(folder: Path, gpu: GpuSpec, advance: Advance) -> list[Curve]:
     sms = {"": [], "both": list(range(gpu.sm.count))}
     for partition, name in enumerate(("one", "other")):
         sms[name] = [sm for sm, own in enumerate(gpu.sm.partition_of_sm) if own == partition]
-    with open(folder / FILE, newline="") as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    rows = list(read_rows(folder / FILE))
     points = []
     for number, row in enumerate(stepped(rows, advance)):
         sizes = int(row["read_mib"]), int(row["written_mib"])

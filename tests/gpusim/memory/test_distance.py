@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 from gpusim.memory.distance import request_delays
 from gpusim.spec.load import load_gpu
+from kernels_cupy.commented_csv import read_rows
 
 MEASURED = Path(__file__).parents[3] / "experiments" / "measured" / "h200" / "sm_latency.csv"
 
@@ -29,8 +29,7 @@ def test_is_every_sm_as_far_where_there_are_no_steps() -> None:
 
 def test_are_the_steps_those_of_the_card() -> None:
     """Each SM of the measured card is where its TPC's place in the GPC says, but for the third CPC's last ones."""
-    with open(MEASURED, newline="") as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    rows = list(read_rows(MEASURED))
     cycles = np.array([float(row["cycles"]) for row in rows])
     gpu = load_gpu("h200", [f"sm.gpc_of_sm=[{','.join(row['gpc'] for row in rows)}]"])
     off = cycles - cycles.mean() - request_delays(gpu)
