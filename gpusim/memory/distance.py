@@ -16,7 +16,11 @@ SMS_OF_TPC = 2
 
 
 def request_delays(gpu: GpuSpec) -> NDArray[np.float64]:
-    """Per SM, the cycles beyond the nearest SM's that a request takes, less their mean: `l2.latency` is the mean's."""
+    """Per SM, the cycles that a request takes more (or, below 0, less) than the mean SM's, whose `l2.latency` is.
+
+    Less decides who comes first where requests merge; alone a request takes no less than `l2.latency`
+    (`gpusim.memory.l2.read`: nothing is sent before the access).
+    """
     cpc_of_sm = np.array(gpu.sm.cpc_of_sm)
     gpc_of_sm = np.array(gpu.sm.gpc_of_sm)
     delays = np.zeros(gpu.sm.count)
